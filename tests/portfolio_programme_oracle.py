@@ -5,6 +5,7 @@ It takes layers as JSON values that are known to be valid, and shares no code wi
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,11 +32,22 @@ class Year:
     """What a programme makes of the rows of one period and sample."""
 
     net: list[float]
+    rows: Sequence[Row] = ()
     ceded: dict[int, float] = field(default_factory=dict)
     """By number of the layer."""
     whole: dict[int, float] = field(default_factory=dict)
     premiums: dict[int, float] = field(default_factory=dict)
     exhausted: dict[int, bool] = field(default_factory=dict)
+    joined: dict[int, int] = field(default_factory=dict)
+    """By row, the first row of the window of an hours clause that it counts with."""
+
+    @property
+    def largest(self) -> float:
+        """Most that all layers take of a loss occurrence."""
+        found: dict[tuple[float, int], float] = defaultdict(float)
+        for i, (row, net) in enumerate(zip(self.rows, self.net, strict=True)):
+            found[self.rows[self.joined.get(i, i)][:2]] += row.loss - net
+        return max(found.values(), default=0.0)
 
 
 def _amount(layer: Layer, name: str, default: float) -> float:
@@ -68,17 +80,12 @@ def _of_occurrence(layer: Layer, loss: float) -> float:
     return min(above, _amount(layer, "OccLimit", math.inf))
 
 
-def _partitions(
-    items: Sequence[int], dates: Sequence[float], days: float
-) -> Iterator[list[list[int]]]:
-    """Every way to cut items into runs that last less than so many days."""
-    if not items:
-        yield []
-    for k in range(1, len(items) + 1):
-        if dates[items[k - 1]] - dates[items[0]] >= days:
-            break
-        for rest in _partitions(items[k:], dates, days):
-            yield [list(items[:k]), *rest]
+def _choices(dates: Sequence[float], days: float) -> Iterator[tuple[float, ...]]:
+    """Every choice of dates of which none is less than so many days after the one before."""
+    for size in range(len(dates) + 1):
+        for chosen in itertools.combinations(dates, size):
+            if all(b - a >= days for a, b in itertools.pairwise(chosen)):
+                yield chosen
 
 
 def _windows(
@@ -93,25 +100,30 @@ def _windows(
     for peril in dict.fromkeys(perils):
         items = [i for i in range(len(dates)) if perils[i] == peril]
         if clause.get("Start") == "cedant":
-            recovered = {
-                tuple(map(tuple, cut)): sum(
-                    _of_occurrence(layer, sum(losses[i] for i in run)) for run in cut
+            recovered: dict[tuple[float, ...], float] = {}
+            runs: dict[tuple[float, ...], list[list[int]]] = {}
+            for begins in _choices(sorted({dates[i] for i in items}), days):
+                runs[begins] = [[i for i in items if a <= dates[i] < a + days] for a in begins]
+                recovered[begins] = sum(
+                    _of_occurrence(layer, sum(losses[i] for i in run)) for run in runs[begins]
                 )
-                for cut in _partitions(items, dates, days)
-            }
             most = max(recovered.values())
-            # Of equal ones, that with the longest last window, then the longest before it.
-            best = max(
-                (cut for cut, total in recovered.items() if total >= most * (1 - 1e-10)),
-                key=lambda cut: [len(run) for run in reversed(cut)],
-            )
-            windows += map(list, best)
+            equal = [begins for begins, total in recovered.items() if total >= most * (1 - 1e-10)]
+            # The earliest, and of these the most.
+            windows += runs[min(equal, key=lambda begins: (*begins, math.inf))]
             continue
         while items:
             run = [i for i in items if dates[i] - dates[items[0]] < days]
             windows.append(run)
             items = items[len(run) :]
     return sorted(windows)
+
+
+def _join(year: Year, windows: Sequence[Sequence[int]]) -> None:
+    """Note which rows count as one, unless a layer before has said so."""
+    for rows in windows:
+        for i in rows:
+            year.joined.setdefault(i, rows[0])
 
 
 def _apply(layer: Layer, rows: Sequence[Row], net: Sequence[float], year: Year) -> list[float]:
@@ -138,6 +150,8 @@ def _apply(layer: Layer, rows: Sequence[Row], net: Sequence[float], year: Year) 
     taken = [0.0] * len(rows)
     before = paid = 0.0
     full = False
+    if layer.get("HoursClause"):
+        _join(year, [[i for k in window for i in occurrences[k]] for window in windows])
     for window in windows:
         total = sum(totals[k] for k in window)
         loss = _of_occurrence(layer, total)
@@ -151,11 +165,12 @@ def _apply(layer: Layer, rows: Sequence[Row], net: Sequence[float], year: Year) 
     number = layer["ReinsNumber"]
     year.whole[number], year.ceded[number] = paid, share * paid
     year.exhausted[number] = paid >= most * (1 - 1e-12) if most < math.inf else full
-    year.premiums[number] = share * _premium(layer, paid, reinstated)
+    year.premiums[number] = share * _premium(layer, min(paid, most - reinstated), reinstated)
     return taken
 
 
 def _premium(layer: Layer, paid: float, limit: float) -> float:
+    """Of what is paid of a year and reinstated."""
     count = layer.get("Reinstatement") or 0
     given = layer.get("ReinstatementCharge")
     charges = [given] if isinstance(given, int | float) else list(given or [0])
@@ -169,7 +184,7 @@ def _premium(layer: Layer, paid: float, limit: float) -> float:
 
 def run_year(layers: Sequence[Layer], rows: Sequence[Row]) -> Year:
     """Run a programme over the rows of a period and sample, in order of date and event."""
-    year = Year([row.loss for row in rows])
+    year = Year([row.loss for row in rows], rows)
     for priority in sorted({layer.get("InuringPriority", 1) for layer in layers}):
         taken = [0.0] * len(rows)
         for layer in layers:

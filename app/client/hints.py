@@ -103,9 +103,11 @@ _HINTS = {
 _NO_ROUTE = frozenset({"Not Found", "HTTP status 404"})
 """Details of answers that know no such path, by our service and by others."""
 _VALUE = re.compile(
-    r"\b(casting|format|nan|negative|over_bound|result|scale|sample_order|sets?|world)=(\w*)(?!…)"
+    r"\b(casting|format|nan|negative|over_bound|pairing_seed|periods|repeated|result|scale"
+    r"|sample_order|sets?|world)=(\w*)(?!…)"
 )
 _RATE = re.compile(r'\{"rates": \{"([A-Z]{3})": …\}\}')
+_TABLE = re.compile(r'\{"table": "(\w+)"\}')
 _REPEAT = re.compile(r'\{"id": "([^"]+)", "samples": "repeat"\}')
 
 
@@ -116,18 +118,23 @@ def _reworded(hint: str, *, command: bool) -> str:
     hint = hint.removesuffix(", or use format=frames")
     if command:
         hint = _REPEAT.sub(r"--repeat \1", hint)
+    hint = _TABLE.sub(r"--table \1" if command else r'table="\1"', hint)
     hint = _RATE.sub(r"--rate \1=…" if command else r'rates={"\1": …}', hint)
     return _VALUE.sub(_as_option if command else _as_argument, hint)
 
 
 def _as_option(value: re.Match[str]) -> str:
     name = "sets" if value[1] == "set" else value[1].replace("_", "-")
+    if value[2] == "true":
+        return f"--{name}"
     return f"--{name} {value[2]}".rstrip()
 
 
 def _as_argument(value: re.Match[str]) -> str:
     if not value[2] or value[2].isdecimal():
         return f"{value[1]}={value[2] or '…'}"
+    if value[2] == "true":
+        return f"{value[1]}=True"
     return f'{value[1]}="{value[2]}"'
 
 

@@ -133,7 +133,7 @@ class _Reading:
             return self._decoders.ask(request, parse)
         except RefusedError as e:
             message = f"the {self._subject.form} file is damaged or unusable: {e.message}"
-            raise InputError(message, hint=_HINT) from e
+            raise InputError(message, hint=e.hint or _HINT) from e
         except DatasetUnreadableError as e:
             message = f"the {self._subject.form} file is damaged or too large: {e}"
             raise InputError(message, hint=e.hint or _HINT) from e

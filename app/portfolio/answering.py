@@ -22,42 +22,53 @@ from app.errors import InvalidOptionError
 from app.http.identity import Identity
 from app.losses.analyses import OrderedCalls
 from app.losses.pictures.options import PictureForm, PictureOptions, Theme
-from core.arrays import Rows
+from core.arrays import Floats, Rows
 from core.budget import current
 from core.errors import InputError
 from core.losses.inputs import ReturnPeriods
 from core.losses.reports.report import RunOptions
 from core.portfolio.combining import Subject as Whole
-from core.portfolio.contributions import CONTRIBUTIONS, KEYS, Aim, contribute
+from core.portfolio.contributions import (
+    CONTRIBUTIONS,
+    KEYS,
+    Aim,
+    Amounts,
+    contribute,
+    contribute_amounts,
+)
 from core.portfolio.curves import REPORTED, Question, report_cells, roll_up
 from core.portfolio.inuring import Subject, run_programme
 from core.portfolio.layers import Recoveries, cells_of
-from core.portfolio.programme import Programme
+from core.portfolio.noting import notes_of, notes_on
 from core.portfolio.uncertainty import BANDS, Doubt, bands
+from core.slices import slices
 
 from .contents import OpenSet, SetSource
 from .encoding import Table
+from .files import STAGE
 from .grouping import Grouping, group
 from .layering import (
     LAYERS,
-    OF,
     RECOVERIES,
     insured_values,
     join,
     layer_rows,
+    made,
     names_of,
     read_programme,
     recovery_rows,
 )
+from .noting import beyond, lacking, noisy, of_sets
 from .perils import read_perils
 from .query import Query
 from .records import LossSet
 
 T = TypeVar("T")
-_ALGORITHM = b"portfolio 3"
+_ALGORITHM = b"portfolio 4"
 """Changes whenever an answer does, to equal questions."""
 _FULL, _PER_SAMPLE = frozenset("Ff"), frozenset("Ww")
 """Letters of curves."""
+_FULL_HINT = ", or for curves of F and f, where samples of the same periods reach further"
 _WIDEST = 8
 _USUAL = (1, 2, 5, 10, 20, 50, 100, 200, 250, 500, 1000, 5000, 10_000)
 """Return periods of a summary that names none."""
@@ -91,11 +102,16 @@ class Asked:
         own: int = max(each.value["float_width"] for each in self.sets)
         return self.query.float_width or own
 
-    def about(self) -> dict[str, Any]:
+    def about(self, notes: Sequence[str]) -> dict[str, Any]:
         """Return what is said of the answer besides its tables."""
         sets = [{"id": each.id, "digest": each.digest} for each in self.sets]
-        query, notes = self.query, [_NO_MEANS.format(ident) for ident in self.without_means]
-        return {"report": query.report, "of": query.of, "loss_sets": sets, "notes": notes}
+        query = self.query
+        return {
+            "report": query.report,
+            "of": query.of,
+            "loss_sets": sets,
+            "notes": list(notes),
+        }
 
     @property
     def without_means(self) -> list[str]:
@@ -122,7 +138,7 @@ class Asked:
     @property
     def subject(self) -> bytes:
         """What identifies the losses that count, whatever is asked of them."""
-        names = {"loss_sets", "currency", "rates", "filter", "group_by"}
+        names = {"loss_sets", "currency", "rates", "filter", "group_by", "blend"}
         attempts = [each.value["attempt"] for each in self.sets]
         return orjson.dumps(
             [attempts, self.query.model_dump(include=names)], option=orjson.OPT_SORT_KEYS
@@ -141,6 +157,15 @@ class Layered(NamedTuple):
 
     subject: Subject
     recoveries: Recoveries
+    run: Callable[[Subject], Recoveries]
+    """Makes the same of other losses."""
+
+
+class Answer(NamedTuple):
+    """Tables, and what is said of them."""
+
+    tables: Sequence[Table]
+    notes: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,30 +187,39 @@ class Answers:
         query = Query.parse(values)
         return Asked(query, [self.source.sets.find(who, part.id) for part in query.loss_sets])
 
-    def answer(self, asked: Asked) -> list[Table]:
-        """Return the tables that answer a question.
+    def answer(self, asked: Asked) -> Answer:
+        """Answer a question.
 
         Raises:
             CoreError, ServiceError: it contradicts the sets, or there is no memory for it.
         """
         try:
-            tables = list(self._tables(asked))
+            notes = [_NO_MEANS.format(ident) for ident in asked.without_means]
+            notes += of_sets(asked.query, asked.sets)
+            tables = list(self._tables(asked, notes))
         except InputError as e:
             option = e.parameter or "loss_sets"
             raise InvalidOptionError(e.message, hint=e.hint, option=option) from e
-        return [_of_samples(table) for table in tables] if asked.without_means else tables
+        if asked.without_means:
+            tables = [_of_samples(table) for table in tables]
+        return Answer(_named(tables, asked.query.table), notes + lacking(asked.query, tables))
 
-    def _tables(self, asked: Asked) -> Iterator[Table]:
+    def _tables(self, asked: Asked, notes: list[str]) -> Iterator[Table]:
         query = asked.query
         sets = [self.source.open(record) for record in asked.sets]
         prepared = self._prepared(asked, sets)
         layered = None
-        if query.programme is not None and query.report != "contributions":
+        if query.programme is not None:
             layered = self._layered(asked, prepared, sets)
+            notes += notes_of(layered.recoveries.programme)
+            notes += notes_on(layered.recoveries)
+        notes += beyond(query, prepared.whole)
         if query.report == "contributions":
-            yield from self._contributions(asked, prepared, sets)
+            yield from self._contributions(asked, prepared, sets, layered)
         elif query.report == "uncertainty":
-            yield self._uncertainty(asked, prepared)
+            doubts = self._uncertainty(asked, prepared)
+            notes += noisy(doubts.pieces)
+            yield doubts
         else:
             yield from self._rolled(asked, prepared, layered)
         if layered is not None:
@@ -205,8 +239,8 @@ class Answers:
         if layered is None or query.of == "gross":
             rolled = roll_up(whole, question, OrderedCalls(self.engine))
         else:
-            losses = OF[query.of](layered.recoveries)
-            cells = cells_of(losses, layered.subject.parts, whole.groups)
+            losses, joined = made(layered.recoveries, query.of)
+            cells = cells_of(losses, layered.subject.parts, whole.groups, joined)
             groups = (0, whole.groups)
             of_cells = report_cells(cells, whole, groups, question)
             rolled = chain(*zip(*of_cells, strict=True))
@@ -217,27 +251,25 @@ class Answers:
             yield Table(REPORTED[name], pieces, grouping.info, asked.width)
 
     def _contributions(
-        self, asked: Asked, prepared: Prepared, sets: Sequence[OpenSet]
+        self,
+        asked: Asked,
+        prepared: Prepared,
+        sets: Sequence[OpenSet],
+        layered: Layered | None,
     ) -> Iterator[Table]:
         """Yield what groups contribute to the points of the whole, and what is behind them."""
         query, (grouping, subject) = asked.query, prepared
-        losses = self._kept(asked, sets, "whole", lambda: subject.whole().occurrence_losses())
-        amounts = None
-        if query.of != "gross":
-            programme = read_programme(query, sets)
-            perils = read_perils(query.perils, programme, subject.joint)
-            recoveries = self._run(programme, Subject(losses, perils=perils), subject)
-            amounts = OF[query.of](recoveries).losses
         years = tuple(_years(query, subject) or ())
-        found = [
-            contribute(
-                subject,
-                losses,
-                Aim(years, kind, band=query.band, leave_one_out=query.leave_one_out),
-                amounts,
-            )
+        aims = [
+            Aim(years, kind, band=query.band, leave_one_out=query.leave_one_out)
             for kind in _kinds(query)
         ]
+        if layered is None or query.of == "gross":
+            losses = self._kept(asked, sets, "whole", lambda: subject.whole().occurrence_losses())
+            found = [contribute(subject, losses, aim) for aim in aims]
+        else:
+            amounts = _amounts(layered, query.of)
+            found = [contribute_amounts(subject, amounts, aim) for aim in aims]
         rows = [_numbered(each.rows, grouping) for each in found]
         yield Table(CONTRIBUTIONS, rows, grouping.info, _WIDEST)
         yield Table(KEYS, [each.keys for each in found], None, _WIDEST)
@@ -276,20 +308,20 @@ class Answers:
             return join(losses, grouping.labels, whole.calendar, whole.samples, values)
 
         subject = self._kept(asked, sets, f"layers {asked.query.insured_value}", make)
-        recoveries = self._run(programme, subject._replace(perils=perils), whole)
-        return Layered(subject, recoveries)
+        subject = subject._replace(perils=perils)
 
-    def _run(self, programme: Programme, subject: Subject, whole: Whole) -> Recoveries:
-        calls: OrderedCalls[Any, Any] = OrderedCalls(self.engine)
-        return run_programme(programme, subject, whole.calendar, whole.samples, calls)
+        def run(subject: Subject) -> Recoveries:
+            calls: OrderedCalls[Any, Any] = OrderedCalls(self.engine)
+            return run_programme(programme, subject, whole.calendar, whole.samples, calls)
+
+        return Layered(subject, run(subject), run)
 
     def _prepared(self, asked: Asked, sets: Sequence[OpenSet]) -> Prepared:
         """Return which losses count, by group, and when they happen."""
 
         def prepare() -> Prepared:
             grouping = group(asked.query, sets, self.max_groups)
-            seeds = [p.pairing_seed for p in asked.query.loss_sets if p.pairing_seed is not None]
-            whole = Whole(grouping.members, len(grouping.keys), next(iter(seeds), 0))
+            whole = Whole(grouping.members, len(grouping.keys), asked.query.pairing_seed)
             return Prepared(grouping, whole)
 
         return self._kept(asked, sets, "groups", prepare)
@@ -304,6 +336,32 @@ _REPORTS: Mapping[str, tuple[str, ...]] = {
 """Reports of groups, by what is asked for."""
 
 
+def _amounts(layered: Layered, of: str) -> Amounts:
+    """Return what contributions to net or ceded losses are of."""
+    subject, recoveries, run = layered
+    gross = subject.losses
+
+    def without(group: int) -> Floats:
+        rest = np.zeros(len(gross.losses))
+        for a, b in slices(len(subject.parts), STAGE):
+            rest[a:b] = np.where(subject.parts[a:b] == group, 0.0, gross.losses[a:b])
+        return made(run(subject._replace(losses=gross._replace(losses=rest))), of)[0].losses
+
+    losses, joined = made(recoveries, of)
+    return Amounts(losses, subject.parts, joined, without)
+
+
+def _named(tables: Sequence[Table], name: str | None) -> Sequence[Table]:
+    """Return the table of a name; all without one."""
+    found = [table for table in tables if name in {None, table.report.name}]
+    if not found:
+        names = ", ".join(table.report.name for table in tables)
+        raise InvalidOptionError(
+            f"the answer has no table {name!r:.80}", hint=f"It has {names}", option="table"
+        )
+    return found
+
+
 def _question(asked: Asked, whole: Whole) -> Question:
     query = asked.query
     reports = list(_REPORTS.get(query.report, ()))
@@ -314,7 +372,9 @@ def _question(asked: Asked, whole: Whole) -> Question:
             reports.remove("ept")
     wanted = _years(query, whole)
     years = ReturnPeriods(np.array(sorted(wanted, reverse=True), np.int32)) if wanted else None
-    options = RunOptions(query.confidence, query.curves, query.tvar)
+    # Periods of a blend rarely weigh the same, so that a mean of points by count is none of years.
+    tvar = "weight" if query.blend and "tvar" not in query.model_fields_set else query.tvar
+    options = RunOptions(query.confidence, query.curves, tvar)
     return Question(tuple(reports), years, options, asked.width)
 
 
@@ -345,7 +405,7 @@ def _check_years(query: Query, whole: Whole) -> None:
         what = "years of all samples" if full else "periods"
         raise InvalidOptionError(
             f"a return period is {longest} years, and there are {most} {what}",
-            hint=f"Ask for {most} years at most" + ("" if full else ", or for curves of F and f"),
+            hint=f"Ask for {most} years at most" + ("" if full else _FULL_HINT),
             option="return_periods",
         )
 

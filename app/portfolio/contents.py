@@ -95,20 +95,45 @@ class Built:
         columns: whole blocks of the stream.
         samples: its samples.
         source: its name, for messages.
+        info: what its summaries are; None if nothing is described.
 
     Attributes:
         events: ids of those there were, ascending, once all have passed.
     """
 
-    def __init__(self, columns: Iterable[LossColumns], samples: int, source: str) -> None:
+    def __init__(
+        self, columns: Iterable[LossColumns], samples: int, source: str, info: SummaryInfo | None
+    ) -> None:
         self._columns = columns
         self._builder = TableBuilder(samples, source)
+        self._info = info
+        self._unknown = np.zeros(0, np.int32)
+        self._lost = self._whole = 0.0
         self.events = np.zeros(0, np.int32)
 
     def __iter__(self) -> Any:  # noqa: ANN401 - a generator
         for columns in self._columns:
-            yield self._builder.take(columns)
+            part = self._builder.take(columns)
+            if self._info is not None:
+                self._look(part, self._info)
+            yield part
         self.events = self._builder.finish()
+
+    def _look(self, part: Part, info: SummaryInfo) -> None:
+        unknown = places_of(part.summary_ids, info.summary_ids) < 0
+        self._whole += float(part.losses.sum(dtype=np.float64))
+        if unknown.any():
+            lost = part.losses[np.repeat(unknown, part.counts)]
+            self._lost += float(lost.sum(dtype=np.float64))
+            self._unknown = np.union1d(self._unknown, part.summary_ids[unknown])
+
+    def notes(self) -> list[str]:
+        """Tell of summaries that are not described, once all have passed."""
+        if not len(self._unknown):
+            return []
+        share = 100 * self._lost / self._whole
+        many = f"{len(self._unknown)} of the summaries with a loss, whose dimensions are empty"
+        return [f"summary_info leaves out {many}: {share:.3g} % of the losses of all events"]
 
 
 def absent(events: npt.NDArray[np.int32], happening: npt.NDArray[np.int32]) -> int:

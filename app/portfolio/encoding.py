@@ -44,7 +44,7 @@ def encode(tables: Sequence[Table], form: str, asked: str) -> Iterator[bytes]:
         names = " and ".join(table.report.name for table in tables)
         raise NotAcceptableError(
             f"{form} holds one table, and the answer has {names}",
-            hint="Ask for one report, with curves of samples (W, w) apart, or for JSON",
+            hint=f'Name one: {{"table": "{tables[0].report.name}"}}, or ask for JSON',
         )
     report, pieces, info, width = tables[0]
     encoder = table_encoder(form, report, width, info)

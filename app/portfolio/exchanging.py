@@ -22,8 +22,10 @@ from core.arrays import Rows
 from core.budget import Scope, current
 from core.errors import InputError
 from core.losses.inputs import Data, encode_occurrence
+from core.portfolio.elt import SAMPLES
 from core.portfolio.exporting import EXPORTS, OF_A_SAMPLE, export_rows, occurrence_of
 from core.portfolio.importing import import_table
+from core.portfolio.labels import tidy
 from core.portfolio.losses import LossTable
 from core.portfolio.tables import Given, Imported
 from core.slices import digest, slices
@@ -50,7 +52,7 @@ class ImportOptions(BaseModel):
         "Number of periods, those without a loss included", ge=1, le=2**31 - 1
     )
     samples: int | None = given(
-        "Number of samples; the largest there is without", ge=1, le=2**31 - 1
+        f"Number of samples; the largest there is without, {SAMPLES} for elt", ge=1, le=2**31 - 1
     )
     occurrence: str | None = given("For selt: digest of an input")
     periods: str | None = given("Weights of the periods: digest of an input")
@@ -111,7 +113,7 @@ class Importing:
             samples=options.samples,
             weights=None if read["periods"] is None else read["periods"].weights,
             occurrence=occurrence,
-            info=read["summary_info"],
+            info=None if read["summary_info"] is None else tidy(read["summary_info"]),
             apart=options.apart,
             repeated=options.repeated,
             seed=options.seed,
@@ -154,6 +156,14 @@ def _check_used(made: Imported, given: Given, options: ImportOptions) -> None:
     if given.info is not None and made.dimensions is not given.info:
         fault = f"the {options.form} has its dimensions as columns, besides summary_info"
         raise _wrong("summary_info", fault, "Leave one of them out")
+    check_currency(made.currency, options.currency)
+
+
+def check_currency(own: str | None, given: str | None) -> None:
+    """Refuse a currency that is not the one that losses have by a column of theirs."""
+    if None not in {own, given} and own != given:
+        fault = f"currency is {given}, and losses are in {own} by the column that names it"
+        raise _wrong("currency", fault, "Leave it out: losses are not converted")
 
 
 def _wrong(option: str, fault: str, hint: str) -> InvalidOptionError:
@@ -165,9 +175,11 @@ def _write(writer: SetWriter, made: Imported, options: ImportOptions) -> Mapping
     with Scope(STAGE, sum(column.nbytes for column in table)):
         shape = Shape(made.samples, table.losses.dtype.itemsize)
         written = write_contents(writer, parts_of(table), shape, made.calendar, made.dimensions)
-    about = {"run": None, "perspective": options.perspective, "currency": options.currency}
+    currency = options.currency or made.currency
+    about = {"run": None, "perspective": options.perspective, "currency": currency}
     numbers = {"summary_set": None, "events": len(table.event_ids)}
-    return {**about, **numbers, "left_out": dict(made.left_out), **written}
+    told = {"left_out": dict(made.left_out), "notes": list(made.notes)}
+    return {**about, **numbers, **told, **written}
 
 
 def parse(

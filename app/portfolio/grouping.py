@@ -180,8 +180,9 @@ def _column(each: OpenSet, name: str, option: str) -> Texts:
 
 def _check_values(wanted: Filter, sets: Sequence[OpenSet]) -> None:
     """Refuse a value that no summary of any set has."""
-    for name, values in wanted.dimensions.items():
-        option = f"filter.dimensions.{name[:_SHOWN]}"
+    named = [("dimensions", *item) for item in wanted.dimensions.items()]
+    for member, name, values in named + [("exclude", *item) for item in wanted.exclude.items()]:
+        option = f"filter.{member}.{name[:_SHOWN]}"
         known = {text for each in sets for text in _column(each, name, option).tolist()}
         if not values:
             raise InvalidOptionError(f"{option} is empty", hint="Leave it out", option=option)
@@ -211,14 +212,15 @@ def _keys(each: OpenSet, names: Sequence[str], wanted: Filter) -> list[Key | Non
     """Key of each summary; None where it is filtered out."""
     columns = [_column(each, name, "group_by") for name in names]
     conditions = [
-        (_column(each, name, "filter"), [str(value) for value in values])
-        for name, values in wanted.dimensions.items()
+        (_column(each, name, "filter"), [str(value) for value in values], not_these)
+        for of, not_these in ((wanted.dimensions, False), (wanted.exclude, True))
+        for name, values in of.items()
     ]
     keys: list[Key | None] = []
     for begin, end in slices(len(each.summaries), STAGE, _SUMMARIES):
         kept = np.ones(end - begin, np.bool_)
-        for texts, values in conditions:
-            kept &= np.isin(texts[begin:end], values)
+        for texts, values, not_these in conditions:
+            kept &= np.isin(texts[begin:end], values, invert=not_these)
         parts = [column[begin:end].tolist() for column in columns]
         found = zip(*parts, strict=True) if parts else iter([()] * (end - begin))
         keys += [key if keep else None for key, keep in zip(found, kept.tolist(), strict=True)]
@@ -233,6 +235,7 @@ def _member(
     query: Query,
 ) -> Member:
     groups = np.array([-1 if key is None else numbers[key] for key in keys], np.int32)
+    name = part.model or part.id
     return Member(
         each.losses.table,
         each.calendar,
@@ -241,6 +244,7 @@ def _member(
         each.samples,
         part.weight * _rate(query, each),
         _kept(query.filter, each),
+        (name, query.blend[name]) if query.blend else None,
     )
 
 
@@ -252,7 +256,7 @@ def _rate(query: Query, each: OpenSet) -> float:
     if own is None:
         raise InvalidOptionError(
             f"the currency of the loss set {each.record.id} is not known",
-            hint="Leave currency out, or make the set again with its currency",
+            hint="Make the set again with its currency, or, of one set, leave currency out",
             option="currency",
         )
     if own not in query.rates:
@@ -274,9 +278,17 @@ def _check_currencies(query: Query, sets: Sequence[OpenSet]) -> None:
         fault = f"rates has {unused[0]}, and no loss set is in {unused[0]}"
         hint = f"Leave it out: they are in {' and '.join(own)}".replace("None", "no known currency")
         raise InvalidOptionError(fault, hint=hint, option="rates")
+    unknown = [each.record.id for each in sets if each.record.value["currency"] is None]
+    if len(own) > 1 and unknown:
+        known = " and ".join(code for code in own if code != "None")
+        raise InvalidOptionError(
+            f"the currency of the loss set {unknown[0]} is not known, and others are in {known}",
+            hint="Make it again with its currency: amounts are only added in one that is known",
+            option="currency",
+        )
     if query.currency is None and len(own) > 1:
         raise InvalidOptionError(
-            f"the loss sets are in {' and '.join(own)}".replace("None", "a currency unknown"),
+            f"the loss sets are in {' and '.join(own)}",
             hint="Give the currency of the answer, and rates of the others",
             option="currency",
         )

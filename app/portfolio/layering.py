@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from core.losses.reports import Report
 from core.losses.reports.report import SAMPLE_TYPE, amount, as_rows, integer, number
 from core.portfolio.inuring import Subject, join_parts
 from core.portfolio.layers import Recoveries
-from core.portfolio.losses import Calendar, OccurrenceLosses
+from core.portfolio.losses import Calendar, Int32s, OccurrenceLosses
 from core.portfolio.programme import Programme, parse_programme
 from core.slices import slices
 
@@ -34,7 +34,11 @@ LAYERS = Report(
         _money("ExpectedLoss", description="Mean of what the placed share recovers in a period"),
         _money("SDLoss", description="Standard deviation of that"),
         _share("Attachment", description="Probability that it recovers anything in a period"),
-        _share("Exhaustion", description="Probability that it pays its limit of a period"),
+        _share(
+            "Exhaustion",
+            description="Probability that a period takes its annual limit or, if it has none, an"
+            " occurrence its limit",
+        ),
         _money("Premium", description="Premium of the placed share"),
         _money("ReinstatementPremium", description="Expected premium of reinstatements"),
         _share("RateOnLine", description="Premium over limit"),
@@ -78,17 +82,15 @@ def read_programme(query: Query, sets: Sequence[OpenSet]) -> Programme:
             option="programme",
         )
     for layer in programme.layers:
-        if layer.scope and (not query.group_by or query.report == "contributions"):
-            label, hint = layer.scope[0], _grouped(layer.scope[0], query, sets)
+        if layer.scope and not query.group_by:
+            label, hint = layer.scope[0], _grouped(layer.scope[0], sets)
             fault = f"{layer.place}.Scope has {label!r}, and losses are those of one group"
             raise InvalidOptionError(fault, hint=hint, option="programme")
     return programme
 
 
-def _grouped(label: str, query: Query, sets: Sequence[OpenSet]) -> str:
+def _grouped(label: str, sets: Sequence[OpenSet]) -> str:
     """Tell how a layer may cover the group of a label."""
-    if query.report == "contributions":
-        return "Leave Scope out: contributions are of programmes that cover all groups"
     columns = [found for each in sets if each.info for found in each.info.columns.items()]
     names = [name for name, texts in columns if (texts == label).any()]
     how = f': {{"group_by": ["{names[0]}"]}}' if names else ", if there is one"
@@ -131,7 +133,18 @@ def join(
     samples: int,
     values: Mapping[str, float] | None,
 ) -> Subject:
-    """Return the losses of all groups as what a programme applies to."""
+    """Return the losses of all groups as what a programme applies to.
+
+    Raises:
+        InvalidOptionError: two groups have the same label.
+    """
+    if len(set(labels)) < len(labels):
+        again = next(label for label in labels if labels.count(label) > 1)
+        raise InvalidOptionError(
+            f"two groups have the label {again[:80]!r}, by which layers name them",
+            hint="Group by fewer dimensions, or by values without ' / '",
+            option="group_by",
+        )
     if list(labels) == [""] and values is None:
         return Subject(losses[0])
     return join_parts(dict(zip(labels, losses, strict=True)), calendar, samples, values)
@@ -165,8 +178,8 @@ def recovery_rows(recoveries: Recoveries) -> Iterator[Rows]:
                 yield as_rows(dtype, [layer.number, *columns, *amounts])
 
 
-OF: Mapping[str, Callable[[Recoveries], OccurrenceLosses]] = {
-    "net": Recoveries.net_losses,
-    "ceded": Recoveries.ceded_losses,
-}
-"""Losses that reports can be made of, besides the gross ones."""
+def made(recoveries: Recoveries, of: str) -> tuple[OccurrenceLosses, Int32s | None]:
+    """Return net or ceded losses, and with which occurrence each counts as one, if not its own."""
+    if of == "net":
+        return recoveries.net_losses(), None
+    return recoveries.ceded_losses(), recoveries.joined

@@ -23,7 +23,7 @@ from app.runs.results.segments import EVENT_BYTES
 from app.runs.spec import RunSpec, invalid
 from app.runs.streams import Streams
 from core.budget import Scope, current
-from core.errors import UnsupportedStreamError
+from core.errors import InputError, UnsupportedStreamError
 from core.losses.events import StreamHeader
 from core.losses.format import Kind, header_size
 from core.losses.header import parse_header
@@ -31,8 +31,10 @@ from core.losses.indexing import LossColumns, read_columns
 from core.losses.inputs import SummaryInfo
 from core.losses.summaries import JoinedSummaries, Reading, SummarySets, set_policy
 from core.portfolio.assembling import calendar_of
+from core.portfolio.labels import currency_of, notes_of, tidy
 
 from .contents import Built, Shape, absent, write_contents
+from .exchanging import check_currency
 from .files import STAGE
 from .records import LossSet, LossSets, SetWriter
 
@@ -86,13 +88,14 @@ class Making:
         request = self._request(who, run, body)
         info = None
         if body.summary_info is not None:
-            info = self.losses.inputs.parsed(who, "summary_info", body.summary_info)
+            info = tidy(self.losses.inputs.parsed(who, "summary_info", body.summary_info))
+        currency = _currency(info, body.currency)
         perspective = RunSpec.of(run).perspective
         if body.perspective not in {None, perspective}:
             fault = f"the perspective is {body.perspective}, but that of the run is {perspective}"
             hint = "Leave it out: a loss set has that of its run"
             raise InvalidOptionError(fault, hint=hint, option="perspective")
-        about = {"run": run.id, "perspective": perspective, "currency": body.currency}
+        about = {"run": run.id, "perspective": perspective, "currency": currency}
         named = {**about, "term": run.term, "set": request.set_ids, "info": body.summary_info}
         source = hashlib.blake2b(orjson.dumps(named), digest_size=12).hexdigest()
         content = partial(self._write, run, request, info, about)
@@ -138,14 +141,29 @@ class Making:
             columns, number = _columns(streams), header.summary_set
         else:
             columns, (number,) = _summaries(streams, request.sets), request.set_ids
-        built = Built(columns, header.len_sample, f"run {run.id}")
+        built = Built(columns, header.len_sample, f"run {run.id}", info)
         with Scope(STAGE):
             shape = Shape(header.len_sample, header.float_width)
             written = write_contents(writer, built, shape, calendar, info)
         never = absent(built.events, calendar.occurrences.event_ids)
         told = {"left_out": {"events that never happen": never}} if never else {}
         numbers = {"summary_set": number, "events": len(built.events)}
-        return {**about, **numbers, **told, **written}
+        notes = [] if info is None else [*notes_of(info), *built.notes()]
+        return {**about, **numbers, **told, "notes": notes, **written}
+
+
+def _currency(info: SummaryInfo | None, given: str | None) -> str | None:
+    """Return the currency of losses, which summaries may have as a column."""
+    try:
+        own = (
+            None
+            if info is None
+            else currency_of(info.columns, lambda row: f"summary {info.summary_ids[row]}")
+        )
+    except InputError as e:
+        raise InvalidOptionError(e.message, hint=e.hint, option="summary_info") from e
+    check_currency(own, given)
+    return given or own
 
 
 def _columns(streams: RunStreams) -> Iterator[LossColumns]:

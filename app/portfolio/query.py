@@ -20,6 +20,7 @@ SUMMARY = "SummaryId"
 MAX_SETS = 64
 _STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 _MAX_SEED = 2**63 - 1
+_TOLERANCE = 1e-6
 ReportName = Literal[
     "averages",
     "curves",
@@ -49,14 +50,15 @@ class SetPart(BaseModel):
 
     model_config = _STRICT
 
-    id: str
+    id: str = Field(description="Its name")
     weight: float = Field(1.0, gt=0, le=1e12, description="Factor of its losses")
     samples: Literal["repeat"] | None = given(
         "Of a set with one sample: every sample of the others has its losses"
     )
     pairing_seed: Seed | None = given(
-        "Pairs its periods with those of the first set, of another catalogue, at random"
+        "Pairs its periods at random with those of another catalogue; 0 without"
     )
+    model: str | None = given("Of a blend: the model that it is of; its id without")
 
 
 class Filter(BaseModel):
@@ -66,6 +68,9 @@ class Filter(BaseModel):
 
     dimensions: dict[str, list[str | int | float]] = Field(
         {}, description="Values of each dimension, one of which a summary must have"
+    )
+    exclude: dict[str, list[str | int | float]] = Field(
+        {}, description="Values of each dimension, none of which a summary may have"
     )
     events: str | None = given("Events, as 1,5,10-20")
     periods: list[Ident] | None = given("First and last period", min_length=2, max_length=2)
@@ -85,13 +90,20 @@ class Query(BaseModel):
 
     model_config = _STRICT
 
-    loss_sets: list[SetPart] = Field(min_length=1, max_length=MAX_SETS)
-    report: ReportName = "summary"
+    loss_sets: list[SetPart] = Field(
+        min_length=1, max_length=MAX_SETS, description="Whose losses are added, or blended"
+    )
+    report: ReportName = Field("summary", description="What is asked for")
     currency: Currency | None = given("Currency of the answer")
     rates: dict[str, Annotated[float, Field(gt=0, le=1e12)]] = Field(
         {}, description="What one unit of each currency is in that of the answer"
     )
-    filter: Filter = Field(default_factory=lambda: Filter.model_validate({}))
+    blend: dict[str, Annotated[float, Field(gt=0, le=1)]] = Field(
+        {}, description="Share of each model in the years: a mixture of them instead of a sum"
+    )
+    filter: Filter = Field(
+        default_factory=lambda: Filter.model_validate({}), description="Which losses count"
+    )
     group_by: list[str] = Field(
         [], max_length=16, description=f"Dimensions, or {SUMMARY}; one group without"
     )
@@ -118,6 +130,12 @@ class Query(BaseModel):
     band: float = Field(0.0, ge=0, lt=1, description="Of VaR parts, as a share of the tail")
     leave_one_out: bool = Field(False, description="Contributions: the whole without each group")
     confidence: float = Field(0.95, gt=0, lt=1, description="Of bands of uncertainty")
+    table: str | None = given("The one table to answer with, such as ept, or keys")
+
+    @property
+    def pairing_seed(self) -> int:
+        """What pairs the periods of several catalogues."""
+        return next((p.pairing_seed for p in self.loss_sets if p.pairing_seed is not None), 0)
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Query:
@@ -132,18 +150,20 @@ class Query(BaseModel):
             raise _refused(e) from e
         for option, fault, hint in _contradictions(query):
             raise InvalidOptionError(fault, option=option, hint=hint)
+        # Catalogues are paired in an order that is not that in which somebody names them.
+        query.loss_sets.sort(key=lambda part: part.id)
         return query
 
 
 _GROUPS = ("averages", "curves", "periods", "summary", "contributions")
-_USES: Mapping[str, Sequence[str]] = {
+USES: Mapping[str, Sequence[str]] = {
     "curves": ("curves", "summary", "contributions"),
     "return_periods": ("curves", "summary", "contributions", "uncertainty"),
     "tvar": ("curves", "summary"),
     "float_width": _GROUPS[:-1],
     "of": _GROUPS,
     **dict.fromkeys(("programme", "perils"), (*_GROUPS, "layers", "recoveries")),
-    "insured_value": (*_GROUPS[:-1], "layers", "recoveries"),
+    "insured_value": (*_GROUPS, "layers", "recoveries"),
     **dict.fromkeys(("band", "leave_one_out"), ("contributions",)),
     **dict.fromkeys(("seed", "tolerance", "confidence"), ("uncertainty",)),
 }
@@ -160,9 +180,9 @@ def _contradictions(query: Query) -> Iterator[tuple[str, str, str | None]]:
         if len(set(values)) < len(values):
             yield name, f"{name} names one twice", "Name each once"
     given = _given(query)
-    for name in sorted(given & _USES.keys()):
-        if query.report not in _USES[name]:
-            hint = f"Leave it out; it is for {', '.join(_USES[name])}"
+    for name in sorted(given & USES.keys()):
+        if query.report not in USES[name]:
+            hint = f"Leave it out; it is for {', '.join(USES[name])}"
             yield name, f"the report {query.report} does not use {name}", hint
     yield from _of_programme(query, given)
     letters = query.curves if "curves" in given and query.report == "contributions" else ""
@@ -170,6 +190,7 @@ def _contradictions(query: Query) -> Iterator[tuple[str, str, str | None]]:
         yield "curves", f"contributions are to F and f, not to {letters}", "Give F, f or both"
     if len({part.pairing_seed for part in query.loss_sets} - {None}) > 1:
         yield "loss_sets", "pairing_seed differs between loss sets", "One pairs all: give it once"
+    yield from _of_blend(query)
     if wrong := [name for name in query.perils if not _PERIL.fullmatch(name)]:
         known = f"{ALL_PERILS} is any peril, and ; stands between perils"
         yield "perils", f"perils has {wrong[0][:20]!r}, but in ReinsPeril {known}", None
@@ -184,6 +205,27 @@ def _given(query: Query) -> set[str]:
     given = {name for name in query.model_fields_set if getattr(query, name) is not None}
     # Amounts of every report can have eight bytes.
     return given - {"float_width"} if query.float_width == 8 else given  # noqa: PLR2004
+
+
+def _of_blend(query: Query) -> Iterator[tuple[str, str, str | None]]:
+    shares, parts = query.blend, query.loss_sets
+    if not shares:
+        if models := [part.model for part in parts if part.model]:
+            hint = f'Give its share: {{"blend": {{"{models[0]}": …}}}}'
+            yield "blend", f"the model {models[0]} is of no blend", hint
+        return
+    if odd := sorted(shares.keys() ^ {part.model or part.id for part in parts}):
+        what = "has no loss set" if odd[0] in shares else "has no share"
+        hint = "Give one for each model: each loss set is one, unless it names one by model"
+        yield "blend", f"{odd[0]} {what}", hint
+    if abs(sum(shares.values()) - 1) > _TOLERANCE:
+        fault = f"the shares add up to {sum(shares.values()):.9g}, not to 1"
+        yield "blend", fault, "Divide them by their sum, if that is what they mean"
+    if query.report == "uncertainty":
+        fault = "years that are resampled at random have other shares"
+        yield "blend", fault, "Ask for the uncertainty of each model"
+    if any(part.pairing_seed is not None for part in parts):
+        yield "loss_sets", "years of a blend are not paired", "Leave pairing_seed out"
 
 
 def _of_programme(query: Query, given: Container[str]) -> Iterator[tuple[str, str, str | None]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from typing import Annotated, Literal, cast, get_args
 
@@ -32,8 +33,8 @@ from app.server.lanes.table import FRONT, LONG, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.plain import Piece, Whole, send_range
 
-from .answering import Asked
-from .encoding import Table, draw, encode, encode_json
+from .answering import Answer, Asked
+from .encoding import draw, encode, encode_json
 from .exchanging import BLOCKS, ImportOptions, check_sample, export, export_tag
 from .making import SetBody
 from .query import Query as QueryBody
@@ -44,6 +45,8 @@ router = Routes(PortfolioService, "/v1/portfolios", tags=["portfolios"])
 
 _MAX_BODY = 1 << 20
 _PIECE = 8 << 20
+_NOTES, _NOTE = 8, 400
+"""Notes of an answer, and their characters, in a header."""
 _PROBLEMS = problem_responses(400, 401, 403, 404, 408, 409, 410, 413, 422, 429, 503)
 _TABLE_PROBLEMS = _PROBLEMS | problem_responses(406, 415, 416)
 _SETS = "/v1/portfolios/loss-sets"
@@ -75,6 +78,7 @@ class LossSetAnswer(BaseModel):
     catalogue: str = Field(description="Digest of the occurrences and weights")
     dimensions: list[str]
     left_out: dict[str, int] = Field({}, description="Rows of a table that are not in it")
+    notes: list[str] = Field([], description="What of it is likely a mistake")
     digest: str = Field(description="Digest of all content")
     bytes: int
     created: str
@@ -238,8 +242,12 @@ async def _send(
     threads: Workers,
     headers: Mapping[str, str],
     begin: Callable[[], Iterator[bytes]],
+    told: Callable[[], Mapping[str, str]] = dict,
 ) -> None:
-    """Answer with bytes that are made anew, and equal, whenever they are begun."""
+    """Answer with bytes that are made anew, and equal, whenever they are begun.
+
+    Once they are, ``told`` has further headers.
+    """
     tag, body = headers["ETag"], request.method != "HEAD"
     headers = {**headers, "Accept-Ranges": "bytes"}
     if not_modified(request.headers, tag):
@@ -248,12 +256,12 @@ async def _send(
     if "range" in request.headers:
         # An answer that was cut: how long it is shows once it was made.
         size = await threads.start(lambda: sum(map(len, begin())))
-        whole = Whole(size, tag, headers, partial(_part, begin))
+        whole = Whole(size, tag, {**headers, **told()}, partial(_part, begin))
         await send_range(exchange, whole, request.headers, threads, body=body)
         return
     pieces = await threads.start(begin)
     piece = await threads.start(next, pieces, None)
-    await exchange.start(200, headers)
+    await exchange.start(200, {**headers, **told()})
     while piece is not None and body:
         await exchange.write(piece)
         piece = await threads.start(next, pieces, None)
@@ -322,20 +330,26 @@ async def query_portfolio(
     async def handle(exchange: Exchange) -> None:
         async with service.bodies.read(exchange, who, _MAX_BODY) as values:
             asked = await service.threads.start(answers.ask, who, values)
-        tables = cache(partial(answers.answer, asked))
+        answer = cache(partial(answers.answer, asked))
 
         def begin() -> Iterator[bytes]:
-            return _encoded(asked, tables(), form, options.theme)
+            return _encoded(asked, answer(), form, options.theme)
+
+        def told() -> Mapping[str, str]:
+            notes = [] if form == "json" else answer().notes
+            shown = json.dumps([note[:_NOTE] for note in notes[:_NOTES]])
+            return {"Thalweg-Notes": shown} if notes else {}
 
         headers = _headers(form, asked.etag(f"{form} {options.theme}")) | {"Vary": "Accept"}
-        await _send(exchange, request, service.waiting, headers, begin)
+        await _send(exchange, request, service.waiting, headers, begin, told)
 
     return ExchangeResponse(handle)
 
 
-def _encoded(asked: Asked, tables: Sequence[Table], form: str, theme: Theme) -> Iterator[bytes]:
+def _encoded(asked: Asked, answer: Answer, form: str, theme: Theme) -> Iterator[bytes]:
+    tables = answer.tables
     if form == "json":
-        return encode_json(asked.about(), tables)
+        return encode_json(asked.about(answer.notes), tables)
     if form in PICTURE_TYPES:
         return iter([draw(tables, asked.picture(cast("PictureForm", form), theme))])
     return encode(tables, form, asked.query.report)

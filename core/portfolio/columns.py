@@ -22,6 +22,7 @@ from ..losses.inputs import Columns, Data
 from ..losses.inputs.rows import INT_MAX, csv_rows, is_number, text_of
 from ..losses.inputs.text_tables import MAX_COLUMNS, TextTable, decode_texts
 from ..slices import slices
+from .labels import is_currency
 
 Texts = npt.NDArray[np.str_]
 _ROWS = 1 << 14
@@ -98,7 +99,8 @@ def read_table(
         data: csv with a header, or columns.
         fields: what it may have.
         source: name of the file, for messages.
-        dimensions: whether columns of other names are dimensions; else they are refused.
+        dimensions: whether columns of other names are dimensions; else they are refused, but for
+            a currency.
 
     Raises:
         InputError: a column is missing, unknown or there twice, or a value is of another kind.
@@ -140,6 +142,10 @@ def _choose(
     known = {_key(field.name): field for field in fields}
     chosen = {name: known.get(_key(name)) for name in header}
     names = [field.name for field in fields]
+    if len(header) == 1 and (mark := re.search(r"[;\t|]", header[0])):
+        message = f"columns are separated by {mark[0]!r}"
+        hint = "Separate them by commas, and write decimals with a point"
+        raise InputError(message, hint=hint, source=source)
     for field in fields:
         count = sum(_key(name) == _key(field.name) for name in header)
         if count > 1 or (field.needed and not count):
@@ -147,7 +153,8 @@ def _choose(
             hint = f"The columns are {','.join(header)[:200]}"
             raise InputError(message, hint=hint, source=source)
     for name, found in chosen.items():
-        if found is None and not (dimensions and name.isidentifier()):
+        of_amounts = is_currency(name)
+        if found is None and not of_amounts and not (dimensions and name.isidentifier()):
             message = f"a column is named {name[:_SHOWN]!r}"
             hint = names_hint(name, names)
             if dimensions:

@@ -14,12 +14,14 @@ fraction, and cells tied with that share it alike::
 
 For the AEP, S is the sum over the occurrences of a period, and X that of the group; for the OEP, S
 is the largest loss of an occurrence, the earliest of equal ones, and X what the group has of it.
-What a programme cedes or keeps is allocated back by occurrence, in proportion to the loss: then S
-is of the amounts, and X the group's share of them.
+Of what a programme cedes or keeps, X is the amount of the rows of the group: layers take from the
+rows that they cover, in proportion to what these bring in. S is the sum over the groups. What is
+ceded of a window of an hours clause counts as one in the OEP.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
@@ -28,7 +30,7 @@ import numpy as np
 
 from ..arrays import Floats, Indices, Rows
 from ..budget import Scope, current
-from ..errors import InputError, OptionError
+from ..errors import InputError
 from ..losses.reports.exceedance import AEP, OEP
 from ..losses.reports.report import SUMMARY_ID, Report, amount, as_rows, integer, number
 from ..slices import SLICE, grouped, slices
@@ -37,7 +39,7 @@ from ._kernels import attributing
 from .assembling import picked
 from .combining import Subject
 from .joining import check_return_periods, weights_of
-from .losses import Calendar, OccurrenceLosses
+from .losses import Calendar, Int32s, OccurrenceLosses
 
 CONTRIBUTIONS = Report(
     name="contributions",
@@ -59,11 +61,11 @@ KEYS = Report(
     name="keys",
     title="Periods and events behind points of a curve",
     columns=(
-        integer("EPType", "2 OEP TVaR, 4 AEP TVaR"),
+        integer("EPType", "1 OEP, 2 OEP TVaR, 3 AEP, 4 AEP TVaR"),
         number("ReturnPeriod", 6, "Years in which the loss is exceeded once, on average"),
         integer("Catalogue", "Catalogue of events, 0 for a period of all"),
         integer("Id", "Event, or period"),
-        amount("Loss", 6, "Part of the TVaR"),
+        amount("Loss", 6, "Part of the point"),
         number("Share", 6, "Part of 1"),
     ),
     scope="run",
@@ -71,7 +73,7 @@ KEYS = Report(
 Kind = Literal["oep", "aep"]
 _TYPES = {"oep": OEP, "aep": AEP}
 _CELL_BYTES = 64
-_ROW_BYTES = 24
+_ROW_BYTES, _AMOUNT_BYTES = 24, 48
 _CLOSE = 1e-6
 """Relative difference between the parts and the whole that rounding explains."""
 
@@ -203,69 +205,155 @@ class Contributions(NamedTuple):
     rows: Rows
     """Of ``CONTRIBUTIONS``, by return period, type and group."""
     keys: Rows
-    """Of ``KEYS``: events, then periods, each from the largest part on."""
+    """Of ``KEYS``: for VaR and TVaR events, then periods, each from the largest part on."""
+
+
+class Amounts(NamedTuple):
+    """What a programme makes of the rows of all groups."""
+
+    losses: OccurrenceLosses
+    """The amounts, from 0 on, row by row of the programme's subject."""
+    groups: Int32s
+    """Group of each row; empty if there is one."""
+    joined: Int32s | None
+    """Occurrence with which each counts as one in the OEP; None if that is its own."""
+    without: Callable[[int], Floats]
+    """Makes the same of all groups but one; 0 in the rows of that."""
 
 
 def contribute(
-    subject: Subject,
-    whole: OccurrenceLosses,
-    aim: Aim,
-    amounts: Floats | None = None,
-    most_keys: int = 10,
+    subject: Subject, whole: OccurrenceLosses, aim: Aim, most_keys: int = 10
 ) -> Contributions:
-    """Tell what groups contribute.
+    """Tell what groups contribute to losses.
 
     Args:
         subject: the groups; every summary of the whole has one.
-        whole: ``subject.whole().occurrence_losses()``, or those of a layer's subject.
+        whole: ``subject.whole().occurrence_losses()``.
         aim: the points.
-        amounts: what is ceded or kept of each row of the whole; None for the losses themselves.
         most_keys: events, and periods, of each point.
 
     Raises:
         InputError: the groups are not of the whole, or a return period is beyond all periods.
-        OptionError: leave-one-out is asked for of amounts, which no other programme is run for.
         WorkStoppedError: it does not fit, or nobody waits for the result.
     """
-    if aim.leave_one_out and amounts is not None:
-        raise OptionError(
-            "leave-one-out is of losses, not of what a programme makes of them",
-            hint="Ask for gross contributions, or run the programme without the group",
-        )
+
+    def parts_of(weights: Floats) -> Floats:
+        return _parts(subject, whole, weights)
+
+    def without(group: int) -> Floats:
+        return _without(subject, whole, group)
+
+    return _contribute(subject, whole, whole, None, aim, parts_of, without, most_keys)
+
+
+def contribute_amounts(
+    subject: Subject, amounts: Amounts, aim: Aim, most_keys: int = 10
+) -> Contributions:
+    """Tell what groups contribute to what a programme cedes or keeps.
+
+    Args:
+        subject: the groups.
+        amounts: of all of them.
+        aim: the points.
+        most_keys: events, and periods, of each point.
+
+    Raises:
+        InputError, WorkStoppedError: as :func:`contribute`.
+    """
+    rows = amounts.losses
+    with Scope("contributions", _AMOUNT_BYTES * len(rows.losses)):
+        numbers, whole = _added(rows, amounts.joined if aim.kind == "oep" else None)
+        groups = amounts.groups if len(amounts.groups) else np.zeros(len(numbers), np.int32)
+
+        def parts_of(weights: Floats) -> Floats:
+            parts = np.zeros((2, subject.groups))
+            for a, b in slices(len(groups), "contributions"):
+                for kind, values in enumerate(weights[:, a:b] * rows.losses[a:b]):
+                    parts[kind] += np.bincount(groups[a:b], values, subject.groups)
+            return parts
+
+        def without(group: int) -> Floats:
+            return _sums(amounts.without(group), numbers, len(whole.losses))
+
+        return _contribute(subject, rows, whole, numbers, aim, parts_of, without, most_keys)
+
+
+def _added(rows: OccurrenceLosses, joined: Int32s | None) -> tuple[Indices, OccurrenceLosses]:
+    """The rows of an occurrence added up, and the number of the sum that each row is in."""
+    count, starts = len(rows.losses), rows.starts
+    keys, numbers = np.empty(count, np.int64), np.empty(count, np.int64)
+    named = rows.occurrences if joined is None else joined
+    for a, b in grouped(starts, "contributions"):
+        cells = np.repeat(np.arange(a, b), np.diff(starts[a : b + 1]))
+        keys[starts[a] : starts[b]] = cells << 32 | named[starts[a] : starts[b]]
+    # Within a cell they are in order already, but for windows.
+    ordered, order = order_of(keys, "contributions")
+    firsts = starts_of(ordered)[:-1]
+    for a, b in slices(count, "contributions"):
+        numbers[order[a:b]] = np.searchsorted(firsts, np.arange(a, b), side="right") - 1
+    cells = np.searchsorted(_picked(ordered, firsts) >> 32, np.arange(len(starts)))
+    occurrences = (_picked(ordered, firsts) & _ID).astype(np.int32)
+    sums = _sums(rows.losses, numbers, len(firsts))
+    return numbers, OccurrenceLosses(cells, rows.periods, rows.samples, occurrences, sums)
+
+
+def _sums(losses: Floats, numbers: Indices, count: int) -> Floats:
+    sums = np.zeros(count)
+    for a, b in slices(len(losses), "contributions", SLICE >> 2):
+        np.add.at(sums, numbers[a:b], losses[a:b])
+    return sums
+
+
+def _contribute(  # noqa: PLR0913, PLR0917 - what losses and amounts differ in
+    subject: Subject,
+    rows: OccurrenceLosses,
+    whole: OccurrenceLosses,
+    numbers: Indices | None,
+    aim: Aim,
+    parts_of: Callable[[Floats], Floats],
+    without: Callable[[int], Floats],
+    most_keys: int,
+) -> Contributions:
+    """Tell what rows of groups, each in the row of the whole of a number, contribute to it."""
     each = 1 if aim.mean else subject.samples
     check_return_periods(aim.return_periods, subject.calendar, each)
-    of_rows = whole.losses if amounts is None else amounts
-    with Scope("contributions", _ROW_BYTES * len(whole.losses)):
-        ranked = Ranked(whole, of_rows, subject.calendar, subject.samples, aim)
-        without = _without(subject, whole, aim) if aim.leave_one_out else None
+    with Scope("contributions", _ROW_BYTES * len(rows.losses)):
+        ranked = Ranked(whole, whole.losses, subject.calendar, subject.samples, aim)
+        alone = _left(subject, whole, aim, without) if aim.leave_one_out else None
         tables, keys = [], []
         for k, years in enumerate(aim.return_periods):
             tail = ranked.tail(years)
-            weights = _of_rows(whole, of_rows, ranked, aim, tail)
-            parts = _parts(subject, whole, weights)
+            weights = _of_rows(whole, ranked, aim, tail)
+            if numbers is not None:
+                weights = _spread(weights, numbers)
+            parts = parts_of(weights)
             _check_parts(parts, tail)
-            alone = None if without is None else without[:, :, k]
-            tables += _table(aim, years, tail, parts, alone)
-            at = (1 + _TYPES[aim.kind], years)
-            keys += _keys(subject, whole, at, weights[1] * whole.losses, most_keys)
+            tables += _table(aim, years, tail, parts, None if alone is None else alone[:, :, k])
+            for i, of_point in enumerate(weights):
+                at = (_TYPES[aim.kind] + i, years)
+                keys += _keys(subject, rows.occurrences, at, of_point * rows.losses, most_keys)
     return Contributions(np.concatenate(tables), np.concatenate(keys))
 
 
-def _of_rows(
-    whole: OccurrenceLosses, amounts: Floats, ranked: Ranked, aim: Aim, tail: Tail
-) -> Floats:
+def _spread(weights: Floats, numbers: Indices) -> Floats:
+    """The weights of rows that are of sums; shape (2, rows)."""
+    spread = np.empty((2, len(numbers)))
+    for a, b in slices(len(numbers), "contributions", SLICE >> 2):
+        spread[:, a:b] = weights[:, numbers[a:b]]
+    return spread
+
+
+def _of_rows(whole: OccurrenceLosses, ranked: Ranked, aim: Aim, tail: Tail) -> Floats:
     """What each row's loss is multiplied by, for both parts of a point; shape (2, rows)."""
     weights = np.zeros((2, len(whole.losses)))
     if aim.kind == "oep":
         for a, b in slices(len(ranked.rows), "contributions", SLICE >> 2):
-            at = ranked.rows[a:b]
-            weights[:, at] = tail.coefficients[:, a:b] * (amounts[at] / whole.losses[at])
+            weights[:, ranked.rows[a:b]] = tail.coefficients[:, a:b]
         return weights
     lengths = np.diff(whole.starts)
     for a, b in grouped(whole.starts, "contributions"):
         rows = slice(whole.starts[a], whole.starts[b])
-        share = amounts[rows] / whole.losses[rows]
-        weights[:, rows] = np.repeat(tail.coefficients[:, a:b], lengths[a:b], axis=1) * share
+        weights[:, rows] = np.repeat(tail.coefficients[:, a:b], lengths[a:b], axis=1)
     return weights
 
 
@@ -286,16 +374,24 @@ def _check_parts(parts: Floats, tail: Tail) -> None:
             )
 
 
-def _without(subject: Subject, whole: OccurrenceLosses, aim: Aim) -> Floats:
+def _without(subject: Subject, whole: OccurrenceLosses, group: int) -> Floats:
+    """Losses of the rows of the whole without a group."""
+    rest = np.empty(len(whole.losses))
+    for a, b in slices(len(rest), "contributions"):
+        rest[a:b] = whole.losses[a:b]
+    for _, _, located, losses in subject.located(whole, group, group + 1):
+        attributing.take_away(located, losses, rest)
+    return rest
+
+
+def _left(
+    subject: Subject, whole: OccurrenceLosses, aim: Aim, without: Callable[[int], Floats]
+) -> Floats:
     """VaR and TVaR of the whole without each group; shape (groups, 2, return periods)."""
     found = np.empty((subject.groups, 2, len(aim.return_periods)))
-    rest = np.empty(len(whole.losses))
     for group in range(subject.groups):
-        for a, b in slices(len(rest), "contributions"):
-            rest[a:b] = whole.losses[a:b]
-        for _, _, located, losses in subject.located(whole, group, group + 1):
-            attributing.take_away(located, losses, rest)
         with Scope("contributions"):
+            rest = without(group)
             ranked = Ranked(whole, rest, subject.calendar, subject.samples, aim)
             tails = [ranked.tail(r) for r in aim.return_periods]
         found[group] = np.array([[t.loss for t in tails], [t.mean for t in tails]])
@@ -314,13 +410,13 @@ def _table(aim: Aim, years: int, tail: Tail, parts: Floats, without: Floats | No
 
 
 def _keys(
-    subject: Subject, whole: OccurrenceLosses, at: tuple[int, int], parts: Floats, most: int
+    subject: Subject, of_rows: Int32s, at: tuple[int, int], parts: Floats, most: int
 ) -> list[Rows]:
-    """The events and the periods that are most of a TVaR."""
+    """The events and the periods that are most of a point, whose parts rows are."""
     occurrences = subject.calendar.occurrences
     by_row = np.zeros(len(occurrences.periods))
     for a, b in slices(len(parts), "keys"):
-        np.add.at(by_row, whole.occurrences[a:b], parts[a:b])
+        np.add.at(by_row, of_rows[a:b], parts[a:b])
     named = subject.joint.sources.astype(np.int64) << 32 | occurrences.event_ids
     keys, order = order_of(named, "keys")
     starts = starts_of(keys)[:-1]
@@ -345,4 +441,4 @@ def _keys(
 
 
 _ID = 0x7FFFFFFF
-"""Bits of an event id in a key."""
+"""Bits of an event id, or of the number of an occurrence, in a key."""

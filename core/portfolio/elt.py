@@ -16,12 +16,15 @@ together, and independent rows know nothing of each other. Sample 0 has the mean
 its mean, or negative binomial with the same mean and ``dispersion`` times as large a variance; each
 of them is an event by its share of the rates. There are no dates.
 
-Random numbers are functions of the seed and of event, summary and sample, or of the period: no row
-changes the losses of another, and tables of the same events and rates share their occurrences.
+Random numbers are functions of the seed and of event and sample, or of the period; those of a row
+are of its labels (or SummaryId) and amounts, too. So no row changes the losses of another, tables
+of the same events and rates share their occurrences, and rows of two tables are as independent as
+those of one: a table cut in two by its labels has the losses of the whole.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -31,6 +34,7 @@ import numpy as np
 from ..arrays import Floats, Indices, Words
 from ..budget import current
 from ..errors import InputError
+from ..losses.inputs import SummaryInfo
 from ..losses.inputs.rows import INT_MAX
 from ..rng import Key, bits, derive, uniform
 from ..slices import slices
@@ -49,7 +53,8 @@ FIELDS = (
 """Columns of an event loss table; others are dimensions."""
 MAX_SAMPLES = 100_000
 """Samples that are simulated."""
-_SAMPLES = 10
+SAMPLES = 10
+"""Samples, if their number is not given."""
 _DRAWS = 1 << 12
 """Losses that are drawn in some ten milliseconds."""
 _PERIODS = 1 << 18
@@ -94,7 +99,8 @@ def of_rates(table: Table, given: Given) -> Imported:
     rows = _rows(table, summaries)
     starts = starts_by(rows.events)
     key = derive(given.seed, "event loss table")
-    happening, events = _happen(given, _rates(table, rows, starts), periods, key)
+    rates = _rates(table, rows, starts)
+    happening, events = _happen(given, rates, periods, key)
     drawn = np.zeros(len(starts) - 1, np.bool_)
     drawn[events] = True
     dates = np.zeros_like(happening)
@@ -104,13 +110,14 @@ def of_rates(table: Table, given: Given) -> Imported:
         hint = "Simulate more periods, or look at rates and means"
         raise InputError("no event with a loss happens", hint=hint, source=table.source)
     left_out = {"events that never happen": int((~drawn).sum())}
-    made = _draw(kept, _Shapes(*(values[kept.numbers] for values in shapes)), samples, key)
+    places = _places(table, kept, dimensions, key.child("rows"))
+    made = _draw(kept, _Shapes(*(v[kept.numbers] for v in shapes)), samples, places, key)
     calendar = Calendar(periods, occurrences, weights, dated=False)
-    return Imported(made, calendar, dimensions, samples, left_out)
+    return Imported(made, calendar, dimensions, samples, left_out, notes=_notes(rates))
 
 
 def _count_samples(given: Given) -> int:
-    samples = _SAMPLES if given.samples is None else given.samples
+    samples = SAMPLES if given.samples is None else given.samples
     if not 1 <= samples <= MAX_SAMPLES:
         message = f"the number of samples, {samples}, is not in 1 to {MAX_SAMPLES}"
         raise InputError(message, hint="Ten to a hundred are usual")
@@ -209,7 +216,39 @@ def count_table(given: Given, mean: float) -> Floats:
     return below
 
 
-def _draw(rows: LossRows, shapes: _Shapes, samples: int, key: Key) -> LossTable:
+def _notes(rates: Floats) -> list[str]:
+    """Tell of events that happen more often than any of a catalogue does."""
+    if not (often := int(np.count_nonzero(rates > 1))):
+        return []
+    many = f"{often} of {len(rates)} events have a rate above 1, up to {rates.max():.6g}, so that"
+    return [f"{many} {rates.sum():.6g} happen in a period on average: is rate a return period?"]
+
+
+def _places(table: Table, rows: LossRows, dimensions: SummaryInfo | None, key: Key) -> Words:
+    """Where the random numbers of each row are, by what it is and not where it is; shape (n,)."""
+    own = rows.summaries.astype(np.uint64)
+    if table.dimensions and dimensions is not None:
+        # Columns come in any order, and summaries are numbered as they come.
+        columns = sorted(dimensions.columns.items(), key=lambda pair: pair[0].lower())
+        named = np.empty(len(dimensions.summary_ids), np.uint64)
+        for a, b in slices(len(named), "event loss table", _DRAWS):
+            for k, labels in enumerate(zip(*(c[a:b].tolist() for _, c in columns), strict=True), a):
+                text = repr(
+                    [(n.lower(), each) for (n, _), each in zip(columns, labels, strict=True)]
+                )
+                octets = hashlib.blake2b(text.encode(), digest_size=8).digest()
+                named[k] = int.from_bytes(octets, "little")
+        own = named[rows.summaries - 1]
+    amounts = [table.amounts(name) for name in _AMOUNTS[1:]]
+    for a, b in slices(len(own), "event loss table", _DRAWS):
+        of_row = [column[rows.numbers[a:b]].view(np.uint64) for column in amounts]
+        for values in (rows.events[a:b].astype(np.uint64), *of_row):
+            own[a:b] = bits(key, own[a:b]) ^ values
+        own[a:b] = bits(key, own[a:b])
+    return own
+
+
+def _draw(rows: LossRows, shapes: _Shapes, samples: int, places: Words, key: Key) -> LossTable:
     """Losses of rows, each with its mean as sample 0."""
     width = samples + 1
     current().hold("event loss table", _DRAW_BYTES * width * len(rows.events))
@@ -217,7 +256,6 @@ def _draw(rows: LossRows, shapes: _Shapes, samples: int, key: Key) -> LossTable:
     losses[:, 0] = rows.losses
     common = _scores(key.child("events of samples"))
     own = _scores(key.child("rows of samples"))
-    places = bits(key.child("rows"), (rows.events << 32 | rows.summaries).astype(np.uint64))
     for a, b in slices(len(rows.events) * samples, "event loss table", _DRAWS):
         at, sample = np.divmod(np.arange(a, b), samples)
         numbers = (sample + 1).astype(np.uint64)

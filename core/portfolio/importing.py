@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from ..budget import Scope
+from ..errors import InputError
 from ..losses.inputs import Data
 from . import elt
 from .columns import read_table
+from .labels import currency_of, index_notes, is_currency, notes_of, stripped
 from .tables import FORMS, Form, Given, Imported
 
 ALL_FORMS: Final[Mapping[str, Form]] = {
@@ -38,4 +41,17 @@ def import_table(form: str, data: Data, given: Given, source: str | None = None)
     with Scope("input", _BYTES_PER_BYTE * len(data) if isinstance(data, bytes) else 0) as budget:
         table = read_table(data, chosen.fields, source, dimensions=chosen.dimensions)
         budget.hold("input", _ROW_BYTES * table.rows)
-        return chosen.make(table, given)
+        texts = stripped(table.dimensions)
+        currency = currency_of(texts, table.place, source)
+        texts = {name: each for name, each in texts.items() if not is_currency(name)}
+        made = chosen.make(replace(table, dimensions=texts), given)
+        notes = [*made.notes, *index_notes(texts)]
+        if made.dimensions is not None:
+            notes += notes_of(made.dimensions)
+            columns, ids = made.dimensions.columns, made.dimensions.summary_ids
+            own = currency_of(columns, lambda row: f"summary {ids[row]} of the summary info")
+            if None not in {currency, own} and currency != own:
+                message = f"the currency of the table is {currency}, and that of summaries {own}"
+                raise InputError(message, hint="Correct one of them", source=source)
+            currency = currency or own
+        return made._replace(currency=currency, notes=notes)

@@ -12,9 +12,10 @@ they bring in.
 
 Hours clauses join occurrences. A loss occurrence is of one peril and lasts at most H hours; windows
 do not overlap. With ``first-loss`` a window begins at the first loss that no earlier one has. With
-``cedant`` the losses of each peril are cut, in order of date, into windows of at most H hours such
-that the layer, taken alone, recovers most. H hours are H / 24 dates of the calendar if dates are
-days: with 72 hours, the day of the first loss and the two that follow.
+``cedant`` windows begin at losses such that the layer, taken alone, recovers most, each when the
+one before has run its H hours at the earliest; losses in none are not recovered. H hours are
+H / 24 dates of the calendar if dates are days: with 72 hours, the day of the first loss and the
+two that follow.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ from .programme import Layer, Programme, nearest
 MOST_IN_CELL = 1 << 23
 """Rows of a period and sample, times layers: what one call of the kernel may come to."""
 _STAGE = "layers"
+_SHOWN = 3
+"""Labels that a hint has."""
 _HOURS_PER_DAY = 24
 _MINUTES_PER_HOUR = 60
 
@@ -163,7 +166,8 @@ def run_programme(
         read_only(calendar.occurrences.dates, np.int64),
         _perils(layers, subject.perils, calendar),
     )
-    results = _results(len(layers), losses)
+    has_clause = any(layer.hours for layer in layers)
+    results = _results(len(layers), losses, len(losses.losses) if has_clause else 0)
 
     def cede(cells: tuple[int, int]) -> None:
         cell, end = cells
@@ -178,7 +182,8 @@ def run_programme(
 
     for _ in apply(cede, grouped(losses.starts, _STAGE)):
         """Results are written where they belong."""
-    return Recoveries(programme, losses, calendar, samples, *results)
+    joined = results.joined if has_clause else None
+    return Recoveries(programme, losses, calendar, samples, *results[:-1], joined)
 
 
 def _longest(starts: Indices) -> int:
@@ -204,20 +209,21 @@ def _rows(subject: Subject) -> kernel.Rows:
     )
 
 
-def _results(layers: int, losses: OccurrenceLosses) -> kernel.Results:
+def _results(layers: int, losses: OccurrenceLosses, joined: int) -> kernel.Results:
     cells, rows = len(losses.starts) - 1, len(losses.losses)
-    current().hold(_STAGE, 8 * rows + cells * (9 * layers + 16))
+    current().hold(_STAGE, 8 * rows + 4 * joined + cells * (9 * layers + 16))
     by_layer = np.empty((layers, cells)), np.empty((layers, cells), np.uint8)
-    return kernel.Results(np.empty(rows), *by_layer, np.empty(cells), np.empty(cells))
+    sums = np.empty(cells), np.empty(cells)
+    return kernel.Results(np.empty(rows), *by_layer, *sums, np.empty(joined, np.int32))
 
 
 def _scratch(longest: int, perils: int) -> kernel.Scratch:
     current().hold(_STAGE, 80 * longest + 8 * perils)
     brought, taken, losses, totals, best = (np.zeros(longest) for _ in range(5))
     integers = (np.zeros(longest, np.int64) for _ in range(5))
-    rows, occurrences, windows, previous, chosen = integers
-    of_perils = np.zeros(perils, np.int64)
-    items = Items(losses, totals, best, rows, occurrences, windows, previous, chosen, of_perils)
+    rows, occurrences, windows, following, begins = integers
+    seen = np.zeros(perils, np.int64)
+    items = Items(losses, totals, best, rows, occurrences, windows, following, begins, seen)
     return kernel.Scratch(brought, taken, items)
 
 
@@ -280,7 +286,8 @@ def _chosen(
         return np.ones(max(len(known or ()), 1), np.uint8)
     missing = sorted(set(wanted).difference(known or ()))
     if missing:
-        others = f"The {what}s have other labels." if known else f"Here no {what} has a label."
+        some = ", ".join(map(repr, list(known or ())[:_SHOWN]))
+        others = f"Labels of {what}s are such as {some}." if known else f"No {what} has a label."
         raise InputError(
             f"{layer.place}.{field} has {missing[0]!r}, which no {what} is",
             hint=nearest(missing[0], known or ()).strip() or others,

@@ -7,18 +7,24 @@ calendar takes ``order(j) mod p`` of a catalogue of p periods, where ``order`` i
 ``rng.Permutation(P, rng.derive(seed, "portfolio", catalogue, "periods"))``, and likewise each
 sample becomes another one (path ``"samples"``). The first catalogue stays as it is. Every period
 is taken P / p times, so means are those of the sets added.
+
+Or sets are models of the same risk, each of which has a share of the years: a blend. Its calendar
+has the periods of one model after those of the other; in each, nothing of other models happens.
+Of a model with share w and p equally likely periods, each weighs w / p. So every number is that of
+the mixture: its mean is that of the means, and the chance of an excess that of the chances.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..arrays import Floats, Indices, Mask
 from ..budget import current
 from ..errors import InputError
+from ..losses.inputs.rows import INT_MAX
 from ..rng import Permutation, derive
 from ..slices import slices
 from ..sorting import order_of
@@ -27,6 +33,7 @@ from .losses import Calendar, Int32s, LossTable, Occurrences
 
 _MINUTES = 1440
 _OCCURRENCE_BYTES = 24
+_WEIGHT_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,6 +52,8 @@ class Member:
     """By which losses are multiplied: a rate of exchange times a weight; above 0."""
     kept: Mask | None = None
     """Which occurrences of the calendar count, shape (occurrences,); all if None."""
+    model: tuple[str, float] | None = None
+    """In a blend the name of its model, and the share of that in the years."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,7 +84,7 @@ def join(members: Sequence[Member], seed: int = 0) -> Joint:
     _check(members)
     catalogues: list[list[int]] = []
     for m, member in enumerate(members):
-        own = next((c for c in catalogues if _same(members[c[0]].calendar, member.calendar)), None)
+        own = next((c for c in catalogues if _together(members[c[0]], member)), None)
         if own is None:
             catalogues.append([m])
         else:
@@ -92,6 +101,11 @@ def join(members: Sequence[Member], seed: int = 0) -> Joint:
             calendar, np.stack(found[0]), sources, mapped, in_order=True, unplaced=unplaced
         )
     calendars = [members[c[0]].calendar for c in catalogues]
+    if any(member.model for member in members):
+        joint, events, sources = _interleave(calendars, found, None)
+        shares = [members[c[0]].model for c in catalogues]
+        joint = replace(joint, weights=_blended(calendars, shares))
+        return Joint(joint, events, sources, mapped, in_order=True, unplaced=unplaced)
     _check_pairing(calendars)
     for k, of_catalogue in enumerate(catalogues[1:], 1):
         order = Permutation(samples, derive(seed, "portfolio", k, "samples"))
@@ -100,6 +114,33 @@ def join(members: Sequence[Member], seed: int = 0) -> Joint:
             mapped[m] = drawn
     joint, events, sources = _interleave(calendars, found, seed)
     return Joint(joint, events, sources, mapped, in_order=False, unplaced=unplaced)
+
+
+def _together(a: Member, b: Member) -> bool:
+    """Whether two members are added event by event.
+
+    Raises:
+        InputError: those of one model are not of one catalogue.
+    """
+    if a.model != b.model:
+        return False
+    same = _same(a.calendar, b.calendar)
+    if a.model is not None and not same:
+        message = f"the model {a.model[0]} of the blend has loss sets of several catalogues"
+        raise InputError(message, hint="Sets of a model have the same occurrences")
+    return same
+
+
+def _blended(calendars: Sequence[Calendar], models: Sequence[tuple[str, float] | None]) -> Floats:
+    """Weights of the periods of all models; empty if they are equal."""
+    shares = [model[1] for model in models if model is not None]
+    current().hold("calendar", _WEIGHT_BYTES * sum(calendar.periods for calendar in calendars))
+    weights = np.concatenate(
+        [share * weights_of(calendar) for share, calendar in zip(shares, calendars, strict=True)]
+    )
+    weights /= weights.sum()
+    equal = np.allclose(weights, 1 / len(weights), rtol=1e-12, atol=0)
+    return np.zeros(0) if equal else weights
 
 
 def _check(members: Sequence[Member]) -> None:
@@ -181,17 +222,29 @@ def _find(members: Sequence[Member], m: int, base: int, unplaced: list[int]) -> 
 def _interleave(
     calendars: Sequence[Calendar],
     found: Sequence[Sequence[Int32s]],
-    seed: int,
+    seed: int | None,
 ) -> tuple[Calendar, Int32s, Int32s]:
-    """Occurrences of several catalogues, by period, date, event and catalogue."""
-    periods = max(calendar.periods for calendar in calendars)
-    times = [periods // calendar.periods for calendar in calendars]
+    """Occurrences of several catalogues, by period, date, event and catalogue.
+
+    Without a seed, periods of a catalogue follow those of the one before.
+    """
+    before = np.cumsum([0, *(calendar.periods for calendar in calendars)])
+    periods = int(before[-1])
+    if seed is None and periods > INT_MAX:
+        message = f"the models of the blend have {periods} periods"
+        raise InputError(message, hint=f"Together they may have {INT_MAX}")
+    times = [1 for _ in calendars]
+    if seed is not None:
+        periods = max(calendar.periods for calendar in calendars)
+        times = [periods // calendar.periods for calendar in calendars]
     counts = [n * len(c.occurrences.periods) for n, c in zip(times, calendars, strict=True)]
     rows = max(map(len, found))
     current().hold("calendar", (_OCCURRENCE_BYTES + 4 * rows) * sum(counts))
     granular = any(calendar.granular for calendar in calendars)
     numbers = [
-        _paired(calendar, periods, None if k == 0 else seed, k)
+        calendar.occurrences.periods.astype(np.int64) + before[k]
+        if seed is None
+        else _paired(calendar, periods, None if k == 0 else seed, k)
         for k, calendar in enumerate(calendars)
     ]
     dates = [

@@ -6,7 +6,9 @@ Amounts of a layer are of its placed share. Reinstatement premiums are pro rata 
     premium x charge of reinstatement i x amount reinstated / limit
 
 Reinstatement i restores what a period's losses take of the layer from (i - 1) limits to i limits,
-so with n of them the last limit is not restored, and nothing is paid for it. The premium is that
+so with n of them the last limit is not restored, and nothing is paid for it. Where an aggregate
+limit leaves less than (n + 1) limits, no more is reinstated than that limit less one of these: of
+1,500 a year with limits of 1,000, 500 are. The premium is that
 of the whole layer, and of the reinstatement premium the placed share is paid, too. Premiums are no
 part of net losses.
 """
@@ -84,6 +86,10 @@ class Recoveries:
     gross_sums: Floats
     """Of each cell, shape (cells,)."""
     net_sums: Floats
+    joined: Int32s | None
+    """Occurrence with which what is ceded of a row counts as one: the first of the window that the
+    first layer whose hours clause has it puts it in, or else its own. Shape (rows,); None without
+    such a layer."""
 
     def net_losses(self) -> OccurrenceLosses:
         """The subject after all layers; rows may be 0."""
@@ -109,9 +115,7 @@ class Recoveries:
         layer = self.programme.layers[k]
         premiums = self._by_cell()
         for a, b in slices(len(premiums), _STAGE):
-            averages.reinstate(
-                self.recovered[k, a:b], layer.line, np.array(layer.charges), premiums[a:b]
-            )
+            averages.reinstate(self.recovered[k, a:b], *_reinstated(layer), premiums[a:b])
             premiums[a:b] *= (layer.premium or 0.0) * layer.placed
         return premiums
 
@@ -144,7 +148,7 @@ class Recoveries:
 
     def _moments(self, k: int, centres: Floats) -> Floats:
         layer, parts = self.programme.layers[k], []
-        terms = layer.line, np.array(layer.charges), centres
+        terms = *_reinstated(layer), centres
         periods, samples = (read_only(ids, np.int32) for ids in self.subject[1:3])
         weights = read_only(self.calendar.weights, np.float64)
         for a, b in slices(self.recovered.shape[1], _STAGE):
@@ -154,6 +158,12 @@ class Recoveries:
         # Rounded once, so that slices do not show.
         sums = [math.fsum(column) for column in np.array(parts).reshape(-1, 2 * averages.MOMENTS).T]
         return np.array(sums).reshape(2, averages.MOMENTS)
+
+
+def _reinstated(layer: Layer) -> tuple[float, float, Floats]:
+    """Limit of a layer, what can be reinstated of it in a period, and the charges."""
+    most = max(layer.terms["AggLimit"] - layer.line, 0.0) if layer.charges else 0.0
+    return layer.line, most, np.array(layer.charges)
 
 
 def _result(layer: Layer, moments: Floats, squares: float, years: int, mean: bool) -> LayerResult:
@@ -179,13 +189,17 @@ def _result(layer: Layer, moments: Floats, squares: float, years: int, mean: boo
     )  # fmt: skip
 
 
-def cells_of(losses: OccurrenceLosses, parts: Int32s, groups: int) -> Cells:
+def cells_of(
+    losses: OccurrenceLosses, parts: Int32s, groups: int, joined: Int32s | None = None
+) -> Cells:
     """Return sums and largest losses by part, period and sample.
 
     Args:
         losses: occurrence by occurrence, of all parts; rows may be 0.
         parts: of each row; empty if there is one.
         groups: number of parts.
+        joined: occurrence with which each row counts as one in the largest loss; None if that is
+            its own.
 
     Raises:
         WorkStoppedError: they do not fit, or nobody waits for the result.
@@ -194,10 +208,13 @@ def cells_of(losses: OccurrenceLosses, parts: Int32s, groups: int) -> Cells:
     with Scope(_NETTING, _ROW_BYTES * len(losses.losses)):
         cells = np.repeat(np.arange(len(losses.periods)), np.diff(losses.starts))
         kept = np.flatnonzero(losses.losses > 0)
+        if joined is not None:
+            _, order = order_of(picked(joined, kept, _NETTING), _NETTING)
+            kept = picked(kept, order, _NETTING)
         keys = picked(cells, kept, _NETTING)
         if len(parts):
             keys += picked(parts, kept, _NETTING).astype(np.int64) * len(losses.periods)
-        if groups > 1:
+        if groups > 1 or joined is not None:
             keys, order = order_of(keys, _NETTING)
             kept = picked(kept, order, _NETTING)
         current().check(_NETTING)
@@ -205,8 +222,12 @@ def cells_of(losses: OccurrenceLosses, parts: Int32s, groups: int) -> Cells:
         amounts = picked(losses.losses, kept, _NETTING)
         sums, largest = np.empty(len(starts) - 1), np.empty(len(starts) - 1)
         for a, b in grouped(starts, _NETTING):
-            part, begins = amounts[starts[a] : starts[b]], starts[a:b] - starts[a]
+            of, begins = slice(starts[a], starts[b]), starts[a:b] - starts[a]
+            part = amounts[of]
             sums[a:b] = np.add.reduceat(part, begins)
+            if joined is not None:
+                ones = np.append(True, np.diff(keys[of]) | np.diff(joined[kept[of]])).nonzero()[0]
+                part, begins = np.add.reduceat(part, ones), np.searchsorted(ones, begins)
             largest[a:b] = np.maximum.reduceat(part, begins)
         firsts = picked(kept, starts[:-1], _NETTING)
         places = picked(cells, firsts, _NETTING)

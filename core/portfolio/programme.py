@@ -9,19 +9,22 @@ of lower ``InuringPriority`` apply first, those of equal ones to the same losses
 ====================================  ==============================================================
 ReinsNumber, ReinsName                which layer; numbers are unique
 ReinsType                             FAC, QS, SS, PR, CXL, AXL of OED; SL, a stop loss, is ours
-InuringPriority                       1 unless given
+InuringPriority                       lower ones first, equal ones at once; 1 unless given
 ReinsPeril                            perils, split by ``;``, as the events have them; AA1 is any
-CededPercent                          proportion taken before all other terms; 1 unless given
+CededPercent                          proportion of each loss that is brought into the layer, before
+                                      its other terms, as at Oasis; 1 unless given
 RiskAttachment, RiskLimit             of each risk; for SS the retained line, and the capacity
 OccFranchiseDed, OccReverseFranchise  a loss up to the first, or above the second, is not paid
 OccAttachment, OccLimit               of each loss occurrence
 AggAttachment, AggLimit               of each period
-Reinstatement, ReinstatementCharge    their number, and the charge of all or of each: ``0;0.5;1``
+Reinstatement, ReinstatementCharge    their number, and the charge of all or of each: ``0;0.5;1``;
+                                      without a number they are unlimited and free
 ReinsPremium                          of which reinstatement premiums and rates on line are made
 PlacedPercent, TreatyShare            proportions, applied last; 1 unless given
 ReinsCurrency                         the same for all layers, and that of the losses
 Scope                                 ours: labels of the parts of the subject that it covers
-HoursClause                           ours: ``{"Hours": 72, "Start": "first-loss"}``, or ``cedant``
+HoursClause                           ours: ``{"Hours": 72, "Start": "first-loss"}``, which it is
+                                      unless given, or ``cedant``
 ====================================  ==============================================================
 
 :data:`REFUSED` has the rest of OED's fields, each with the reason.
@@ -30,7 +33,9 @@ HoursClause                           ours: ``{"Hours": 72, "Start": "first-loss
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import NamedTuple, NoReturn, cast
@@ -46,6 +51,8 @@ MAX_HOURS = 8784.0
 """A leap year."""
 _MAX_LABEL = 200
 _MAX_LABELS = 10_000
+_LEAST_RATE = 1e-3
+"""On line, below which a premium of less than 1 is taken for a rate."""
 
 _SCOPE = "Say with Scope which parts of the subject it covers."
 _CURRENCY = "Give amounts in the currency of the losses."
@@ -148,6 +155,8 @@ class Layer:
     """Of its hours clause; 0 if it has none."""
     cedant: bool
     """Whether the cedant chooses the windows of the clause."""
+    given: AbstractSet[str] = frozenset()
+    """Fields that are no defaults; ``Start`` is that of the clause."""
 
     @property
     def placed(self) -> float:
@@ -254,14 +263,17 @@ class _Parser:
         terms = {name: self._term(name) for name in TERMS}
         terms["PlacedPercent"] *= self._term("TreatyShare")
         self._check_payable(terms)
+        self._check_units(kind)
         limit = "RiskLimit" if kind == "PR" else "OccLimit"
         charges = self._charges(limit, terms[limit])
         if charges is not None:
             terms["AggLimit"] = min(terms["AggLimit"], (len(charges) + 1) * terms[limit])
         perils = self._text("ReinsPeril", _MAX_LABELS)
         hours, cedant = self._hours()
-        self._text("ReinsCurrency", _MAX_LABEL)
-        return Layer(
+        currency = self._text("ReinsCurrency", _MAX_LABEL)
+        if currency and not re.fullmatch("[A-Z]{3}", currency):
+            self._refuse("ReinsCurrency", f"is {_quoted(currency)}", "Give a code such as EUR.")
+        made = Layer(
             place=self._place,
             number=self._integer("ReinsNumber", None),
             name=self._text("ReinsName", _MAX_LABEL),
@@ -274,7 +286,10 @@ class _Parser:
             premium=self._term("ReinsPremium") if "ReinsPremium" in self._given else None,
             hours=hours,
             cedant=cedant,
+            given={*self._given, *self._given.get("HoursClause", ())},
         )
+        self._check_premium(made)
+        return made
 
     def _refuse(self, name: str, fault: str, hint: str) -> NoReturn:
         _refuse(f"{self._place}.{name}", fault, hint)
@@ -387,6 +402,22 @@ class _Parser:
             if reverse <= terms[name]:
                 fault = f"is {reverse:g}, and {name} {terms[name]:g}: the layer would never pay"
                 self._refuse(field, fault, f"Give more than {name}.")
+
+    def _check_units(self, kind: str) -> None:
+        """Refuse ratios, as of a loss to a premium, in place of amounts."""
+        for name in _AGG.split() if kind == "SL" else ():
+            if 0 < self._term(name) < 1:
+                fault = f"is {self._given[name]}, and a stop loss has amounts, no ratios"
+                hint = "Multiply it by the premium that it is a ratio to. If losses are in a unit"
+                self._refuse(name, fault, f"{hint} as large as this, an AXL has the same terms.")
+
+    def _check_premium(self, layer: Layer) -> None:
+        """Refuse a rate on line in place of a premium."""
+        premium, line = layer.premium or 0.0, layer.line
+        if 0 < premium < min(1.0, line * _LEAST_RATE) and line < math.inf:
+            fault = f"is {premium:g}, and the limit {line:g}"
+            hint = f"Give an amount: a rate on line of {premium:g} is {premium * line:g}."
+            self._refuse("ReinsPremium", fault, hint)
 
     def _hours(self) -> tuple[float, bool]:
         """Hours of the clause, and whether the cedant chooses its windows."""

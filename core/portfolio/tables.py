@@ -53,6 +53,7 @@ _WEIGHT_DIGITS = 5e-7
 """Error of a weight that a csv has with six decimals."""
 _RANK = 16
 """Bits below a date for its repetitions, while rows are sorted."""
+_CLOCK = {"Month": (1, 12), "Day": (1, 31), "Hour": (0, 23), "Minute": (0, 59)}
 _FIRST = 305
 """Days from 1 March of year 0 to the day before 1 January of year 1."""
 _KEYS = ("Period", "EventId", "SummaryId", "SampleId")
@@ -96,6 +97,10 @@ class Imported(NamedTuple):
     """Number of samples, those without a loss included."""
     left_out: Mapping[str, int]
     """Rows that are not in it, by the reason."""
+    currency: str | None = None
+    """What a column of this name says."""
+    notes: Sequence[str] = ()
+    """What of it is likely a mistake."""
 
 
 class Form(NamedTuple):
@@ -286,7 +291,7 @@ def _weights(table: Table, given: Given, count: int, periods: Indices) -> Floats
         table.amounts("PeriodWeight")
         expected = weights[periods - 1] if len(weights) else 1 / count
         good = np.abs(table.columns["PeriodWeight"] - expected) <= _WEIGHT_DIGITS
-        hint = "Give the weights of all periods, of which a table has those with a loss"
+        hint = "Give the weights of all periods as periods=, as a table has those with a loss alone"
         table.require("PeriodWeight", good, "is not the weight of its period", hint)
     return weights
 
@@ -304,12 +309,20 @@ def _dates(table: Table) -> tuple[Indices | None, bool]:
     # A model without a calendar has the ids of its dates written as if they were of year 0.
     if not names or not table.columns["Year"].any():
         return None, False
+    for name, (low, high) in _CLOCK.items():
+        if name in table:
+            table.integers(name, low, high)
     granular = any(table.columns[name].any() for name in names[3:])
     parts = {f"occ_{n.lower()}": table.columns[n] for n in (names if granular else names[:3])}
     current().check("input")
     ones = np.ones(table.rows, np.int64)
     parts = {"event_id": ones, "period_no": ones, **parts}
-    return parse_occurrence(parts, 1, table.source).dates, granular
+    try:
+        return parse_occurrence(parts, 1, table.source).dates, granular
+    except InputError as e:
+        # The columns of an occurrence have other names.
+        hint = "A date has a Year, a Month and a Day that there is"
+        raise InputError(e.message.replace("occ_", ""), hint=hint, source=table.source) from e
 
 
 def _days(table: Table) -> Indices:

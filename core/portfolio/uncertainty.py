@@ -10,7 +10,12 @@ the AAL and of a TVaR are studentised, each replicate by its own standard error 
 Both use the quantiles of Student's t for the number of periods in the tail, as few periods know
 their own spread badly. Beyond a tenth of the periods replicates tell nothing: a VaR has the
 interval between two order statistics, as far as there are such, which holds whatever the
-distribution, and a TVaR has none.
+distribution, and a TVaR has none. There are few order statistics in a tail, so the interval
+mostly reaches more than the confidence asked for, and is the same for several.
+
+The band is of the periods, with the samples that there are. As far as samples of all periods err
+alike, their noise is not in it: the variance of an estimate is at most that of the band plus the
+square of the noise.
 
 Periods with weights count as 1 / sum of squared weights equal ones.
 """
@@ -25,7 +30,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..arrays import Floats, Indices, Rows
+from ..arrays import Floats, Rows
 from ..budget import Scope, current
 from ..losses._kernels.cells import Cells
 from ..losses.finishing import ParallelMap
@@ -52,7 +57,8 @@ BANDS = Report(
         amount("High", 6, "Upper end; NaN if it is not determined"),
         integer("Method", "1 periods resampled, 2 order statistics, 0 not determined"),
         amount("SampleError", 6, "Standard error due to the samples; NaN of a single sample"),
-        integer("SamplesNeeded", "For the tolerance; 0 if it is not determined"),
+        number("SamplesNeeded", 1, "For the tolerance; NaN if it is not determined"),
+        number("Confidence", 6, "That of the band: of order statistics, what it reaches"),
     ),
     scope="run",
 )
@@ -259,7 +265,8 @@ def _rows(  # noqa: PLR0913, PLR0917 - all that is known of a group
     effective = round(1 / float(np.square(weights).sum()), 6)
     average = float(base.averages[0, 0])
     ends = _studentised(base.averages[0], replicates.averages.T, effective, doubt.confidence)
-    found: list[tuple[float, ...]] = [(0, 0, average, *ends, RESAMPLED, noise.average)]
+    asked = doubt.confidence
+    found: list[tuple[float, ...]] = [(0, 0, average, *ends, asked, RESAMPLED, noise.average)]
     for curve, kind, points, drawn, errors in zip(
         curves, (OEP, AEP), base.points, replicates.points, noise.points, strict=True
     ):
@@ -267,18 +274,19 @@ def _rows(  # noqa: PLR0913, PLR0917 - all that is known of a group
             level, tail, error = points[0, :, k].tolist()
             exceeding = effective / years
             if exceeding >= _ENOUGH:
-                of_level = (*_between(drawn[:, 0, k], exceeding, doubt.confidence), RESAMPLED)
+                of_level = (*_between(drawn[:, 0, k], exceeding, asked), asked, RESAMPLED)
                 pairs = drawn[:, 1:, k].T
-                given = (exceeding, doubt.confidence)
-                of_tail = (*_studentised((tail, error), pairs, *given), RESAMPLED)
+                studentised = _studentised((tail, error), pairs, exceeding, asked)
+                of_tail = (*studentised, asked, RESAMPLED)
             else:
-                of_level = _ordered(curve, effective, years, doubt.confidence)
-                of_tail = (math.nan, math.nan, NONE)
+                of_level = _ordered(curve, effective, years, asked)
+                of_tail = (math.nan, math.nan, math.nan, NONE)
             found.append((kind, years, level, *of_level, errors[0, k]))
             found.append((kind + 1, years, tail, *of_tail, errors[1, k]))
     columns: list[Any] = [np.array(column) for column in zip(*found, strict=True)]
+    reached = columns.pop(5)
     needed = _samples_needed(columns[2], columns[6], samples, doubt)
-    return as_rows(BANDS.dtype(8), [0, *columns, needed])
+    return as_rows(BANDS.dtype(8), [0, *columns, needed, reached])
 
 
 def _between(values: Floats, count: float, confidence: float) -> tuple[float, float]:
@@ -314,27 +322,27 @@ def _levels(count: float, confidence: float) -> Floats:
 
 def _ordered(
     curve: _Curve, periods: float, years: float, confidence: float
-) -> tuple[float, float, int]:
-    """Interval between two order statistics of so many periods.
+) -> tuple[float, float, float, int]:
+    """Interval between two order statistics of so many periods, and the confidence it reaches.
 
     The number of periods above the true loss is binomial. Cells of a period are not independent
     of each other: as if they were all alike, which makes the interval too wide if anything.
     """
     count, rare = max(round(periods), 1), (1 - confidence) / 2
-    rank, reached = 0, 0.0
+    rank, reached, missed = 0, 0.0, 0.0
     log_odds = -math.log(years - 1) if years > 1 else math.inf
     high = math.nan
     if not math.isfinite(log_odds):
-        return math.nan, math.nan, NONE
+        return math.nan, math.nan, math.nan, NONE
     while reached < 1 - rare and rank <= count:
         logs = math.lgamma(count + 1) - math.lgamma(rank + 1) - math.lgamma(count - rank + 1)
         reached += math.exp(logs + rank * log_odds + count * math.log1p(-1 / years))
         rank += 1
         if reached <= rare:
             # Fewer than so many periods above it are rare.
-            high = _at(curve, rank / count)
+            high, missed = _at(curve, rank / count), reached
     low = _at(curve, rank / count)
-    return low, high, ORDERED
+    return low, high, min(reached, 1.0) - missed, ORDERED
 
 
 def _at(curve: _Curve, mass: float) -> float:
@@ -343,11 +351,10 @@ def _at(curve: _Curve, mass: float) -> float:
     return float(curve.values[place]) if place < len(curve.values) else 0.0
 
 
-def _samples_needed(estimates: Floats, errors: Floats, samples: int, doubt: Doubt) -> Indices:
+def _samples_needed(estimates: Floats, errors: Floats, samples: int, doubt: Doubt) -> Floats:
     z = NormalDist().inv_cdf((1 + doubt.confidence) / 2)
     with np.errstate(divide="ignore", invalid="ignore"):
         needed = samples * np.square(z * errors / (doubt.tolerance * estimates))
-    known = np.isfinite(needed)
-    return np.where(known, np.ceil(np.clip(np.where(known, needed, 0), 1, 2**31 - 1)), 0).astype(
-        np.int64
-    )
+    needed[~np.isfinite(needed)] = np.nan
+    rounded: Floats = np.ceil(np.maximum(needed, 1.0))
+    return rounded

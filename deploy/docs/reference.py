@@ -24,6 +24,8 @@ from app.settings import Settings
 from core.losses.reports import REPORTS
 from core.pipelines.reference import reference
 
+from . import portfolios
+
 _WIDTH = "96"
 """Characters of a line of help."""
 _PRODUCTS = ("losses", "runs", "datasets", "inputs", "tokens")
@@ -38,6 +40,7 @@ def write(target: Path) -> None:
         "settings": settings(),
         "stages": stages(),
         "reports": reports(),
+        "portfolios": portfolios.page(_table),
         "commands": commands(),
         "python": python(),
     }

@@ -88,6 +88,14 @@ def net(place: Place, part: float) -> Work | Callable[[], Work]:
     return asked(place, 0.4 * part)
 
 
+def parts(place: Place, part: float) -> Work | Callable[[], Work]:
+    """What groups contribute to them, with and without each group."""
+    more: dict[str, object] = {"leave_one_out": True, "return_periods": [10], **TOWER}
+    return asking(report="contributions", of="net", group_by=["SummaryId"], **more)(
+        place, 0.35 * part
+    )
+
+
 LAYER = {"ReinsNumber": 1, "ReinsType": "CXL", "OccAttachment": 10, "OccLimit": 1e6}
 TOWER = {"programme": {"layers": [LAYER]}}
 TABLE.add(f"POST {SETS}", "a loss set", making)
@@ -96,6 +104,7 @@ for _form in ("splt", "ylt", "elt", "climada&sample=1"):
     TABLE.add(f"GET {ONE}/losses", f"a loss set as {_form[:7]}", exporting(f"form={_form}"))
 TABLE.add(f"POST {QUERY}", "portfolio curves", asking(report="curves"))
 TABLE.add(f"POST {QUERY}", "contributions", asking(report="contributions", return_periods=[10]))
+TABLE.add(f"POST {QUERY}", "contributions to net losses", parts)
 TABLE.add(f"POST {QUERY}", "uncertainty", asking(report="uncertainty", return_periods=[10]))
 TABLE.add(f"POST {QUERY}", "layers", asking(report="layers", **TOWER))
 TABLE.add(f"POST {QUERY}", "net losses of groups", net)

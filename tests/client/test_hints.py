@@ -115,6 +115,16 @@ CASES = [
         "Name one: set=1",
     ),
     (
+        {"code": "input", "hint": "Delete one, or say with repeated=true that it is there twice"},
+        "or say with --repeated that",
+        "or say with repeated=True that",
+    ),
+    (
+        {"code": "not-acceptable", "hint": 'Name one: {"table": "ept"}, or ask for JSON'},
+        "Name one: --table ept",
+        'Name one: table="ept"',
+    ),
+    (
         {"code": "casting", "hint": "Request a wider dtype, or casting=clip or wrap"},
         "Request a wider dtype, or --casting clip or wrap",
         'Request a wider dtype, or casting="clip" or wrap',

@@ -13,9 +13,14 @@ import pytest
 
 from app.errors import KINDS
 from app.http.routes_operations import Site
+from app.portfolio.layering import LAYERS
+from app.portfolio.query import Query
 from app.settings import Settings
 from core.losses.reports import REPORTS
 from core.pipelines.reference import reference as stages
+from core.portfolio import programme
+from core.portfolio.contributions import KEYS
+from core.portfolio.uncertainty import BANDS
 from deploy.docs import existing, reference
 from deploy.docs.__main__ import HERE, pack
 from tests.scale import PURE_PYTHON
@@ -70,6 +75,8 @@ def test_links_of_documents_are_those_between_their_pages() -> None:
         ("problems", [f"## {code}\n" for code in KINDS]),
         ("settings", [f"| `THALWEG_{name.upper()}` |" for name in Settings.model_fields]),
         ("reports", [f"`{c.name}`" for report in REPORTS.values() for c in report.columns]),
+        ("portfolios", [f"| `{name}` |" for name in (*Query.model_fields, *programme.FIELDS)]),
+        ("portfolios", [f"`{c.name}`" for r in (LAYERS, BANDS, KEYS) for c in r.columns]),
         ("stages", [f"## {name}\n" for name in stages()["stages"]]),
         ("stages", [f"### map {name}\n" for name in stages()["map"]]),
         ("routes", [r"## PATCH /v1/runs/\{run}/streams/\{stream}", "## GET /healthz"]),

@@ -117,6 +117,8 @@ for _report in ("averages", "curves", "periods", "contributions", "uncertainty")
     TABLE.add(f"POST {QUERY}", _report, asking(report=_report))
 for _report in ("layers", "recoveries"):
     TABLE.add(f"POST {QUERY}", _report, asking("csv", report=_report, programme=tower(3)))
+_CEDED = {"of": "ceded", "programme": tower(1), "group_by": ["SummaryId"]}
+TABLE.add(f"POST {QUERY}", "contributions ceded", asking("csv", report="contributions", **_CEDED))
 _PERILS = {"WW1": "1-500000", "EQ": "500001-1000000"}
 TABLE.add(
     f"POST {QUERY}",

@@ -42,7 +42,7 @@ def count(text: str) -> int:
     if text.startswith("-") and text[1:].isdecimal():
         raise argparse.ArgumentTypeError("must be 0 or more")
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
 
 
@@ -130,6 +130,20 @@ def format_of(out: str | Path, formats: Iterable[str]) -> str:
     )
 
 
+class _TwiceError(ValueError):
+    """A member of an object is given twice."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose members are each given once: of two, one would be lost."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise _TwiceError(f"{name[:80]!r} is given twice: give it once")
+        found[name] = value
+    return found
+
+
 def spec_of(text: str, example: str = "", instead: str = "") -> dict[str, Any]:
     """The spec given as JSON, or in a file.
 
@@ -150,7 +164,9 @@ def spec_of(text: str, example: str = "", instead: str = "") -> dict[str, Any]:
         raise ValueError(f"{absent}. {meant}")
     name, example = "what is given" if inline else text, example and f". {example}"
     try:
-        value = json.loads(text if inline else Path(text).read_bytes())
+        value = json.loads(text if inline else Path(text).read_bytes(), object_pairs_hook=_once)
+    except _TwiceError as e:
+        raise ValueError(f"{name}: {e}") from e
     except ValueError as e:
         found = "but bytes" if isinstance(e, UnicodeDecodeError) else str(e)
         if inline and "'" in text and '"' not in text:

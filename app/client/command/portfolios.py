@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import Any
 
 from ..client import Client
 from ..portfolios.requests import FORMATS, LossSet
-from .arguments import add_options, given, names, new_command, new_group, numbers, spec_of
-from .console import print_json, say
+from .arguments import add_options, given, names, new_command, new_group, numbers, ranges, spec_of
+from .console import print_json, say, saying_warnings
 from .targets import add_force, writing
 
 _REPORTS = (
@@ -20,6 +21,7 @@ _REPORTS = (
 )
 _TABLES = ("splt", "selt", "ylt", "openquake", "climada", "elt")
 _EXPORTS = ("selt", "splt", "ylt", "openquake", "climada", "elt", "occurrence", "blocks")
+
 _CREATE: dict[str, dict[str, Any]] = {
     "name": {"help": "id of the set (default: chosen by the service)"},
     "currency": {"metavar": "CODE", "help": "of its losses, such as EUR"},
@@ -36,7 +38,7 @@ _IMPORT: dict[str, dict[str, Any]] = {
     "periods": {"type": Path, "metavar": "FILE", "help": "weights (default: equal)"},
     "summary_info": {"type": Path, "metavar": "FILE", "help": "what its summaries are"},
     "no_of_periods": {"type": int, "metavar": "N", "help": "those without a loss included"},
-    "samples": {"type": int, "metavar": "N", "help": "default: the largest there is"},
+    "samples": {"type": int, "metavar": "N", "help": "default: the largest there is; 10 of an elt"},
     "currency": _CREATE["currency"],
     "perspective": {**_CREATE["perspective"], "help": "of its losses"},
     "seed": {"type": int, "metavar": "N", "help": "of an elt, whose losses are simulated"},
@@ -45,13 +47,37 @@ _IMPORT: dict[str, dict[str, Any]] = {
     "apart": {"action": "store_true", "help": "make each occurrence an event of its own"},
     "repeated": {"action": "store_true", "help": "take an event that is there twice as two"},
 }
-_QUERY: dict[str, dict[str, Any]] = {
+_WEIGHTED = re.compile(r"[0-9.]+(e[-+]?[0-9]+)?", re.IGNORECASE | re.ASCII)
+"""A weight or a rate: float() would take 1_0, and inf, too."""
+
+
+def _years(text: str) -> list[int]:
+    """Return periods, such as 250,100.
+
+    Raises:
+        argparse.ArgumentTypeError: one is no whole number of years, from 1 on.
+    """
+    try:
+        years = numbers(text)
+    except argparse.ArgumentTypeError:
+        years = [0]
+    if min(years) < 1:
+        fault = f"{text!r} are no return periods: whole years from 1 on, such as 250,100,50"
+        raise argparse.ArgumentTypeError(fault)
+    return years
+
+
+_PRICE: dict[str, dict[str, Any]] = {
     "group_by": {"type": names, "metavar": "LIST", "help": "dimensions, or SummaryId"},
-    "return_periods": {"type": numbers, "metavar": "LIST", "help": "such as 250,100,50"},
-    "curves": {"metavar": "LETTERS", "help": "of ept and psept (default FfSsMm)"},
     "currency": {"metavar": "CODE", "help": "of the answer"},
-    "of": {"choices": ("gross", "net", "ceded"), "help": "losses to report (default gross)"},
     "insured_value": {"metavar": "NAME", "help": "dimension with insured values of risks"},
+}
+_QUERY: dict[str, dict[str, Any]] = {
+    **_PRICE,
+    "return_periods": {"type": _years, "metavar": "LIST", "help": "such as 250,100,50"},
+    "table": {"metavar": "NAME", "help": "the one to write of several, such as ept, or keys"},
+    "curves": {"metavar": "LETTERS", "help": "of ept and psept (default FfSsMm)"},
+    "of": {"choices": ("gross", "net", "ceded"), "help": "losses to report (default gross)"},
     "tvar": {"choices": ("count", "weight"), "help": "as of reports of runs"},
     "seed": {"type": int, "metavar": "N", "help": "of resampled periods"},
     "confidence": {"type": float, "metavar": "X", "help": "of bands (default 0.95)"},
@@ -90,31 +116,42 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
         command = new_command(group, name, run, text)
         command.add_argument("id", metavar="SET", help="as create and list print it")
     query = new_command(group, "query", _query, "answer a question about loss sets")
-    query.add_argument("sets", nargs="+", metavar="SET", help="ids; SET*0.5 counts half")
+    query.add_argument("sets", nargs="+", metavar="SET", help="ids; SET*0.5 has half its losses")
     query.add_argument("--report", choices=_REPORTS, default="summary", help="default summary")
     query.add_argument("--programme", type=Path, metavar="FILE", help="layers, as JSON")
-    _add_choices(query)
+    _add_choices(query, _QUERY)
     price = new_command(
         group, "price", _price, "print what the layers of a programme are expected to cost"
     )
     price.add_argument("programme", type=Path, metavar="FILE", help="layers, as JSON")
-    price.add_argument("sets", nargs="+", metavar="SET", help="ids; SET*0.5 counts half")
-    _add_choices(price)
+    price.add_argument("sets", nargs="+", metavar="SET", help="ids; SET*0.5 has half its losses")
+    _add_choices(price, _PRICE)
 
 
-def _add_choices(parser: argparse.ArgumentParser) -> None:
+def _add_choices(parser: argparse.ArgumentParser, options: dict[str, dict[str, Any]]) -> None:
     """Add what questions have in common."""
-    add_options(parser, _QUERY)
+    add_options(parser, options)
     parser.add_argument(
         "--where",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="only summaries with this value of a dimension; several values: give it again",
+        help="only summaries with this value of a dimension, or NAME!=VALUE: without it; several"
+        " values: give it again",
     )
     parser.add_argument("--perils", type=Path, metavar="FILE", help="events by peril, as JSON")
     parser.add_argument("--events", metavar="LIST", help="only these events, such as 1,5,10-20")
-    parser.add_argument("--months", type=numbers, metavar="LIST", help="only these months, 1 to 12")
+    parser.add_argument("--months", type=ranges, metavar="LIST", help="only these months, as 1,6-8")
+    parser.add_argument(
+        "--pairing-seed", type=int, metavar="N", help="of years of other catalogues (default 0)"
+    )
+    parser.add_argument(
+        "--blend",
+        action="append",
+        default=[],
+        metavar="SET=N",
+        help="share of a model in the years: a mixture instead of a sum",
+    )
     parser.add_argument(
         "--rate",
         action="append",
@@ -153,6 +190,8 @@ def _tell(made: LossSet) -> None:
     for rows, number in about.get("left_out", {}).items():
         if number:
             say(f"left out: {number:,} {rows}")
+    for note in about.get("notes", ()):
+        say(f"note: {note}")
     sys.stdout.write(f"{made.id}\n")
 
 
@@ -186,41 +225,48 @@ def _query(args: argparse.Namespace, client: Client) -> None:
     for name in ("programme", "perils"):
         if (path := getattr(args, name)) is not None:
             options[name] = spec_of(str(path))
-    options["rates"] = _rates(args.rate)
+    options["rates"] = _rates(args.rate, "--rate")
+    options["blend"] = _rates(args.blend, "--blend")
     options["filter"] = _filter(args)
-    sets = [_weighted(text, args.repeat) for text in args.sets]
+    seed = given(args, ("pairing_seed",))
+    sets = [{**_weighted(text, args.repeat), **seed} for text in args.sets]
     if absent := sorted(set(args.repeat) - {part["id"] for part in sets}):
         raise ValueError(f"--repeat {absent[0]}: it is none of the sets that are asked about")
     form = args.format or ("csv" if args.out is None and args.report != "summary" else None)
     if args.out is None:
-        data = client.portfolios.fetch(sets, args.report, form or "json", **options)
+        with saying_warnings(quiet=False):
+            data = client.portfolios.fetch(sets, args.report, form or "json", **options)
         sys.stdout.buffer.write(data)
         return
-    with writing([args.out], None, {}, force=args.force):
+    with writing([args.out], None, {}, force=args.force), saying_warnings(quiet=False):
         client.portfolios.save(sets, args.report, args.out, form, **options)
 
 
-def _rates(texts: Sequence[str]) -> Mapping[str, float]:
+def _rates(texts: Sequence[str], option: str) -> Mapping[str, float]:
     rates = {}
     for code, rate in map(_pair, texts):
         if code in rates:
-            raise ValueError(f"--rate has {code} twice")
-        rates[code] = _number(rate, f"--rate {code}={rate}")
+            raise ValueError(f"{option} has {code} twice")
+        rates[code] = _number(rate, f"{option} {code}={rate}")
     return rates
 
 
 def _number(text: str, where: str) -> float:
     try:
-        return float(text)
-    except ValueError as e:
-        raise ValueError(f"{where}: {text!r} is not a number such as 0.9") from e
+        if _WEIGHTED.fullmatch(text):
+            return float(text)
+    except ValueError:
+        pass
+    raise ValueError(f"{where}: {text!r} is not a number such as 0.9")
 
 
 def _filter(args: argparse.Namespace) -> Mapping[str, Any]:
     dimensions: dict[str, list[str]] = {}
+    exclude: dict[str, list[str]] = {}
     for name, value in map(_pair, args.where):
-        dimensions.setdefault(name, []).append(value)
-    return {"dimensions": dimensions, **given(args, ("events", "months"))}
+        of = exclude if name.endswith("!") else dimensions
+        of.setdefault(name.removesuffix("!"), []).append(value)
+    return {"dimensions": dimensions, "exclude": exclude, **given(args, ("events", "months"))}
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -356,7 +356,7 @@ class ReportTable:
         Raises:
             ImportError: pyarrow is not installed.
         """
-        return import_module("pyarrow").table(self.columns())
+        return _library("pyarrow").table(self.columns())
 
     def to_pandas(self) -> Any:  # noqa: ANN401 - as above
         """A ``pandas.DataFrame``.
@@ -364,7 +364,7 @@ class ReportTable:
         Raises:
             ImportError: pandas is not installed.
         """
-        return import_module("pandas").DataFrame(self.columns())
+        return _library("pandas").DataFrame(self.columns())
 
     def to_polars(self) -> Any:  # noqa: ANN401 - as above
         """A ``polars.DataFrame``.
@@ -372,4 +372,13 @@ class ReportTable:
         Raises:
             ImportError: polars is not installed.
         """
-        return import_module("polars").DataFrame(self.columns())
+        return _library("polars").DataFrame(self.columns())
+
+
+def _library(name: str) -> Any:  # noqa: ANN401 - as above
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as e:
+        extra = "thalweg[polars]" if name == "polars" else name
+        text = f"the package {name} is not installed: pip install '{extra}'"
+        raise ImportError(text, name=name) from e

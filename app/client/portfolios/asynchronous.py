@@ -28,6 +28,7 @@ from .requests import (
     question,
     set_request,
     table_request,
+    warn_of_notes,
 )
 
 _LONGEST = 1 << 31
@@ -141,7 +142,10 @@ class AsyncPortfolios(AsyncCalls):
 
     async def _download(self, name: str, request: Request, path: PathLike) -> int:
         async with self._connector.channel() as channel:
-            return await AsyncDownload(channel, request, name, request.target, path, None).save()
+            download = AsyncDownload(channel, request, name, request.target, path, None)
+            size = await download.save()
+            warn_of_notes(download.headers)
+            return size
 
     def list(self) -> AsyncIterator[LossSet]:
         """Iterate over your loss sets.
@@ -177,6 +181,9 @@ class AsyncPortfolios(AsyncCalls):
     ) -> PortfolioAnswer:
         """Answer a question about one or several loss sets.
 
+        The tables of ``curves`` are ``ept`` and ``psept``, that of ``averages`` is ``aal``, and
+        that of ``periods`` is ``plt``.
+
         Args:
             loss_sets: by id, or as ``{"id": …, "weight": 0.5}``.
             report: averages, curves, periods, layers, recoveries, contributions, uncertainty or
@@ -199,7 +206,7 @@ class AsyncPortfolios(AsyncCalls):
         format: str = "csv",  # noqa: A002 - as above
         **options: Unpack[QueryOptions],
     ) -> bytes:
-        """The answer to a question as the bytes of a file.
+        """The answer to a question as the bytes of a file; its notes are warnings.
 
         Args:
             loss_sets: as for ``query``.
@@ -212,7 +219,9 @@ class AsyncPortfolios(AsyncCalls):
             ValueError: there is no such format.
         """
         request = query_request(question(loss_sets, report, options), format)
-        return (await self._answer(request)).body
+        reply = await self._answer(request)
+        warn_of_notes(reply.head.headers)
+        return reply.body
 
     async def save(
         self,

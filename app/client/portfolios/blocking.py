@@ -29,6 +29,7 @@ from .requests import (
     question,
     set_request,
     table_request,
+    warn_of_notes,
 )
 
 _LONGEST = 1 << 31
@@ -142,7 +143,10 @@ class Portfolios(Calls):
 
     def _download(self, name: str, request: Request, path: PathLike) -> int:
         with self._connector.channel() as channel:
-            return Download(channel, request, name, request.target, path, None).save()
+            download = Download(channel, request, name, request.target, path, None)
+            size = download.save()
+            warn_of_notes(download.headers)
+            return size
 
     def list(self) -> Iterator[LossSet]:
         """Iterate over your loss sets.
@@ -178,6 +182,9 @@ class Portfolios(Calls):
     ) -> PortfolioAnswer:
         """Answer a question about one or several loss sets.
 
+        The tables of ``curves`` are ``ept`` and ``psept``, that of ``averages`` is ``aal``, and
+        that of ``periods`` is ``plt``.
+
         Args:
             loss_sets: by id, or as ``{"id": …, "weight": 0.5}``.
             report: averages, curves, periods, layers, recoveries, contributions, uncertainty or
@@ -200,7 +207,7 @@ class Portfolios(Calls):
         format: str = "csv",  # noqa: A002 - as above
         **options: Unpack[QueryOptions],
     ) -> bytes:
-        """The answer to a question as the bytes of a file.
+        """The answer to a question as the bytes of a file; its notes are warnings.
 
         Args:
             loss_sets: as for ``query``.
@@ -213,7 +220,9 @@ class Portfolios(Calls):
             ValueError: there is no such format.
         """
         request = query_request(question(loss_sets, report, options), format)
-        return (self._answer(request)).body
+        reply = self._answer(request)
+        warn_of_notes(reply.head.headers)
+        return reply.body
 
     def save(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypedDict
@@ -11,11 +12,13 @@ import numpy as np
 
 from ..errors import ProtocolError
 from ..losses.requests import InputLike, check_names
-from ..losses.rows import ReportTable
+from ..losses.rows import ReportTable, warn
 from ..runs.requests import Perspective
 from ..transport.requests import OCTETS, Reply, Request, json_request, path_of
 
 SETS = "/v1/portfolios/loss-sets"
+_PATIENCE = 3600.0
+"""Seconds that an answer may take: to make a set of 10⁹ losses takes minutes without a word."""
 FORMATS = ("json", "csv", "ndjson", "arrow", "parquet", "bin", "svg", "png")
 
 
@@ -52,6 +55,7 @@ class QueryOptions(TypedDict, total=False):
 
     currency: str | None
     rates: Mapping[str, float]
+    blend: Mapping[str, float]
     filter: Mapping[str, Any]
     group_by: Sequence[str]
     curves: str
@@ -67,6 +71,7 @@ class QueryOptions(TypedDict, total=False):
     tolerance: float
     band: float
     leave_one_out: bool
+    table: str
 
 
 class TableOptions(TypedDict, total=False):
@@ -84,6 +89,7 @@ class TableOptions(TypedDict, total=False):
     no_of_periods: int | None
     """Periods, those without a loss included."""
     samples: int | None
+    """The largest there is without; 10 for elt."""
     currency: str | None
     perspective: Perspective | None
     seed: int
@@ -119,8 +125,16 @@ def _part(one: SetLike) -> Mapping[str, Any]:
 
 
 def ident_of(one: str | LossSet) -> str:
-    """The id of a loss set."""
-    return one if isinstance(one, str) else one.id
+    """The id of a loss set.
+
+    Raises:
+        ValueError: a name would be another address.
+    """
+    ident = one if isinstance(one, str) else one.id
+    if "/" in ident or not ident:
+        has = "Use letters, digits and . _ -, the first a letter or digit"
+        raise ValueError(f"{ident!r} is not the name of a loss set. {has}")
+    return ident
 
 
 def query_request(content: Mapping[str, Any], form: str = "json") -> Request:
@@ -131,7 +145,7 @@ def query_request(content: Mapping[str, Any], form: str = "json") -> Request:
     """
     if form not in FORMATS:
         raise ValueError(f"format must be one of {', '.join(FORMATS)}, not {form!r}")
-    return json_request(f"/v1/portfolios/query?format={form}", content)
+    return json_request(f"/v1/portfolios/query?format={form}", content, patience=_PATIENCE)
 
 
 def set_request(method: str, one: str | LossSet, below: str = "") -> Request:
@@ -143,7 +157,13 @@ def table_request(name: str, data: bytes, options: Mapping[str, Any]) -> Request
     """Make a loss set of a table."""
     given = {each: value for each, value in options.items() if value is not None}
     query = {each: str(v).lower() if isinstance(v, bool) else v for each, v in given.items()}
-    return Request("PUT", f"{set_request('PUT', name).target}?{urlencode(query)}", OCTETS, data)
+    return Request(
+        "PUT",
+        f"{set_request('PUT', name).target}?{urlencode(query)}",
+        OCTETS,
+        data,
+        patience=_PATIENCE,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +221,14 @@ def _column(values: Sequence[Any]) -> np.ndarray[Any, Any]:
     return np.array([np.nan if value is None else value for value in values], np.float64)
 
 
+def warn_of_notes(headers: Mapping[str, str]) -> None:
+    """Warn of what is to be known of an answer that has no place for it."""
+    notes = json.loads(headers.get("thalweg-notes", "[]"))
+    for note in notes if isinstance(notes, list) else ():
+        warn(str(note))
+
+
 def creation(run: str, options: Mapping[str, Any]) -> Request:
     """Make a loss set of a run."""
     given = {name: value for name, value in options.items() if value is not None}
-    return json_request(SETS, {"run": run, **given})
+    return json_request(SETS, {"run": run, **given}, patience=_PATIENCE)

@@ -85,7 +85,11 @@ class HttpxChannel(AsyncChannel):
             if body.length is not None:
                 headers["Content-Length"] = str(body.length)
         http = self._connector.http
-        built = http.build_request(request.method, request.target, headers=headers, content=content)
+        usual = http.timeout.read or 0.0
+        timeout = httpx.Timeout(usual, read=max(usual, request.patience))
+        built = http.build_request(
+            request.method, request.target, headers=headers, content=content, timeout=timeout
+        )
         try:
             response = await http.send(built, stream=True)
         except httpx.TransportError as e:

@@ -14,7 +14,7 @@ import re
 import selectors
 import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -190,12 +190,26 @@ class Connection:
             if request.stream is not None:
                 self._sender = _Sender(self._http, request.stream)
                 self._sender.start() if request.duplex else self._sender.run()
-            self._response = self._http.getresponse()
+            with self._patient(request.patience):
+                self._response = self._http.getresponse()
             if self._response.length is None and not self._response.chunked:
                 raise ConnectionError("the answer does not say how long it is")
         except (OSError, HTTPException) as e:
             raise self._failed(e) from e
         return Head(self._response.status, _lowered(self._response.getheaders()))
+
+    @contextlib.contextmanager
+    def _patient(self, seconds: float) -> Iterator[None]:
+        """Wait that long for the next byte, where it is longer than usual."""
+        sock, usual = self._http.sock, self._address.timeout
+        if sock is None or seconds <= usual:
+            yield
+            return
+        # Meanwhile a machine that is gone is noticed by the system.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        sock.settimeout(seconds)
+        yield
+        sock.settimeout(usual)
 
     def _send_head(self, request: Request) -> None:
         http, body = self._http, request.stream

@@ -69,6 +69,7 @@ class Request:
         duplex: whether to read the answer while the stream is being sent.
         interim: called with interim answers, which only come in duplex; perhaps from another
             thread, but from no two at once.
+        patience: seconds of silence before the answer, where they may be more than others.
     """
 
     method: str
@@ -78,6 +79,7 @@ class Request:
     stream: Body | None = None
     duplex: bool = False
     interim: Interim | None = None
+    patience: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ def path_of(*names: str) -> str:
     return "/".join(["/v1", *(quote(name, safe="") for name in names)])
 
 
-def json_request(target: str, content: Mapping[str, Any]) -> Request:
+def json_request(target: str, content: Mapping[str, Any], *, patience: float = 0.0) -> Request:
     """Post a JSON object.
 
     Raises:
@@ -129,7 +131,7 @@ def json_request(target: str, content: Mapping[str, Any]) -> Request:
         body = json.dumps(content, allow_nan=False).encode()
     except ValueError as e:
         raise ValueError("a number is NaN or infinite, which cannot be sent") from e
-    return Request("POST", target, headers, body)
+    return Request("POST", target, headers, body, patience=patience)
 
 
 def token_request(action: Literal["inspect", "refresh"], token: str) -> Request:

@@ -144,8 +144,8 @@ def _ragged(array: Any, described: Mapping[str, Any]) -> list[Array]:  # noqa: A
 
 
 def _missing(described: Mapping[str, Any]) -> Fault:
+    kind = "text" if described["ragged"] else np.dtype(described["dtype"])
     return Fault(
-        f"column {described['name']!r} has missing values, which {np.dtype(described['dtype'])} "
-        "cannot represent",
-        "Fill them, or leave the column out with fields",
+        f"column {described['name']!r} has missing values, which {kind} cannot represent",
+        "Fill them, or leave the column out",
     )

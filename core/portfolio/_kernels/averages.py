@@ -18,11 +18,12 @@ MOMENTS = 5
 
 
 @subkernel
-def _reinstated(recovered: float, line: float, charges: Floats) -> float:
+def _reinstated(recovered: float, line: float, most: float, charges: Floats) -> float:
     """What is reinstated of a recovered amount, times the charge of each reinstatement."""
     total = 0.0
+    reinstated = min(recovered, most)
     for i in range(len(charges)):
-        used = recovered - i * line
+        used = reinstated - i * line
         if used <= 0.0:
             break
         total += charges[i] * min(used, line)
@@ -30,17 +31,18 @@ def _reinstated(recovered: float, line: float, charges: Floats) -> float:
 
 
 @kernel
-def reinstate(recovered: Floats, line: float, charges: Floats, out: Floats) -> None:
+def reinstate(recovered: Floats, line: float, most: float, charges: Floats, out: Floats) -> None:
     """Limits that are reinstated, times their charges.
 
     Args:
         recovered: of the whole layer by cell.
         line: limit of the layer.
+        most: what can be reinstated of a period.
         charges: of its reinstatements; empty if there are none.
         out: receives a value for each cell, a proportion of the premium.
     """
     for cell in range(len(recovered)):
-        out[cell] = _reinstated(recovered[cell], line, charges) / line
+        out[cell] = _reinstated(recovered[cell], line, most, charges) / line
 
 
 @kernel
@@ -51,6 +53,7 @@ def weigh(
     samples: npt.NDArray[np.int32],
     weights: Floats,
     line: float,
+    most: float,
     charges: Floats,
     centres: Floats,
     moments: Floats,
@@ -66,6 +69,7 @@ def weigh(
         samples: of the cells.
         weights: of the periods; empty if they are equally likely, then each weighs 1.
         line: limit of the layer.
+        most: what can be reinstated of a period.
         charges: of its reinstatements.
         centres: about which squares are, of samples and of the mean.
         moments: receives them, shape (2, MOMENTS).
@@ -82,4 +86,4 @@ def weigh(
         moments[kind, SUM] += weight * loss
         moments[kind, SQUARES] += weight * off * off
         moments[kind, EXHAUSTED] += weight * exhausted[cell]
-        moments[kind, PREMIUM] += weight * _reinstated(loss, line, charges)
+        moments[kind, PREMIUM] += weight * _reinstated(loss, line, most, charges)

@@ -32,7 +32,6 @@ from .windows import (
     Items,
     as_cedant_chooses,
     from_first_losses,
-    link,
     occurrence_loss,
 )
 
@@ -106,6 +105,9 @@ class Results(NamedTuple):
     gross_sums: Floats
     """Shape (cells,)."""
     net_sums: Floats
+    joined: Int32s
+    """First occurrence of the window that a row is in, by the first layer whose hours clause has
+    it in one, or else its own; shape (rows,), or empty without such a layer."""
 
 
 class Scratch(NamedTuple):
@@ -182,7 +184,8 @@ def _cede_windows(items: Items, count: int, terms: Floats) -> tuple[float, bool]
     for i in range(count):
         items.totals[i] = 0.0
     for i in range(count):
-        items.totals[items.windows[i]] += items.losses[i]
+        if items.windows[i] >= 0:
+            items.totals[items.windows[i]] += items.losses[i]
     for i in range(count):
         if items.windows[i] == i:
             loss = occurrence_loss(items.totals[i], terms)
@@ -199,25 +202,34 @@ def _cede_windows(items: Items, count: int, terms: Floats) -> tuple[float, bool]
 
 @subkernel
 def _add_joined(
-    rows: Rows, layers: Layers, when: When, k: int, first: int, net: Floats, scratch: Scratch
+    rows: Rows,
+    layers: Layers,
+    when: When,
+    k: int,
+    first: int,
+    net: Floats,
+    scratch: Scratch,
+    joined: Int32s,
 ) -> tuple[float, bool, int]:
     """Cede rows to any layer; return as ``_add_plain``, and the steps of choosing windows."""
     items, terms, length = scratch.items, layers.terms[k], layers.rules[k, WINDOW]
     count = _bring(rows, layers, when, k, first, net, scratch)
     steps = 0
     if length > 0:
-        link(items, count, when.perils)
+        dates, perils = when.dates, when.perils
         if layers.rules[k, CEDANT]:
-            steps = as_cedant_chooses(items, count, when.dates, length, terms, MOST_STEPS)
+            steps = as_cedant_chooses(items, count, dates, perils, length, terms, MOST_STEPS)
             if steps < 0:
                 return 0.0, False, steps
         else:
-            from_first_losses(items, count, when.dates, length)
+            from_first_losses(items, count, dates, perils, length)
     recovered, exhausted = _cede_windows(items, count, terms)
     for r in range(len(net)):
-        if items.rows[r] >= 0:
-            part = items.totals[items.windows[items.rows[r]]]
-            scratch.taken[r] += scratch.brought[r] * part
+        window = items.windows[items.rows[r]] if items.rows[r] >= 0 else -1
+        if window >= 0:
+            scratch.taken[r] += scratch.brought[r] * items.totals[window]
+            if length > 0 and joined[r] < 0:
+                joined[r] = items.occurrences[window]
     return recovered, exhausted, steps
 
 
@@ -272,6 +284,8 @@ def cede(
     while cell < last and work < most:
         first, end = rows.starts[cell], rows.starts[cell + 1]
         net, taken = results.net[first:end], scratch.taken[: end - first]
+        joined = results.joined[first:end]
+        joined[:] = -1
         gross = 0.0
         for r in range(end - first):
             net[r] = rows.losses[first + r]
@@ -283,7 +297,7 @@ def cede(
                     recovered, exhausted = _add_plain(net, layers.terms[k], taken)
                 else:
                     recovered, exhausted, steps = _add_joined(
-                        rows, layers, when, k, first, net, scratch
+                        rows, layers, when, k, first, net, scratch, joined
                     )
                     work += abs(steps)
                     if steps < 0:
@@ -304,6 +318,9 @@ def cede(
         left = 0.0
         for r in range(end - first):
             left += net[r]
+        for r in range(len(joined)):
+            if joined[r] < 0:
+                joined[r] = rows.occurrences[first + r]
         results.gross_sums[cell], results.net_sums[cell] = gross, left
         cell += 1
     return cell

@@ -5,6 +5,8 @@ may lie in between. A window is named by its first item::
 
     items      0 wind   1 hail   2 wind   3 wind   4 hail
     window     0        1        0        3        1
+
+Those that are in no window have -1.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import numpy.typing as npt
 
 from ..._jit import subkernel
 from ...arrays import Floats, Indices
+
+Int32s = npt.NDArray[np.int32]
 
 RISK_ATTACHMENT = 0
 RISK_LIMIT = 1
@@ -40,19 +44,20 @@ class Items(NamedTuple):
     losses: Floats
     """Loss of each occurrence to a layer, before its occurrence terms."""
     totals: Floats
-    """Loss of each window; later, what part of it is ceded."""
+    """Loss of each window; later, what part of it is ceded. While windows are chosen, the largest
+    recovery without the losses of an item's date."""
     best: Floats
-    """Largest recovery of the items of its peril up to each."""
+    """Largest recovery of the items of its peril from each on."""
     rows: Indices
     """Item of each row of the cell."""
     occurrences: Indices
     windows: Indices
-    previous: Indices
-    """Item before of the same peril, or -1."""
-    chosen: Indices
-    """First item of the best window that ends at each."""
-    last: Indices
-    """Last item of each peril, shape (perils,); -1 if there is none."""
+    next: Indices
+    """Nearest item of the same peril, before or after; -1 if there is none."""
+    begins: Indices
+    """Whether a window is best begun at each."""
+    seen: Indices
+    """Item of each peril that was met last, shape (perils,); -1 if there is none."""
 
 
 @subkernel
@@ -65,63 +70,70 @@ def occurrence_loss(loss: float, terms: Floats) -> float:
 
 
 @subkernel
-def link(items: Items, count: int, perils: npt.NDArray[np.int32]) -> None:
-    """Find the item before each that is of the same peril."""
-    items.last[:] = -1
-    for i in range(count):
-        peril = perils[items.occurrences[i]]
-        items.previous[i] = items.last[peril]
-        items.last[peril] = i
-
-
-@subkernel
-def from_first_losses(items: Items, count: int, dates: Indices, length: int) -> None:
+def from_first_losses(
+    items: Items, count: int, dates: Indices, perils: Int32s, length: int
+) -> None:
     """A window begins at the first loss that no earlier one has."""
+    items.seen[:] = -1
     for i in range(count):
-        before = items.previous[i]
-        window = i
-        if before >= 0:
-            begun = items.windows[before]
-            if dates[items.occurrences[i]] - dates[items.occurrences[begun]] < length:
-                window = begun
-        items.windows[i] = window
+        occurrence = items.occurrences[i]
+        before = items.seen[perils[occurrence]]
+        items.windows[i] = i
+        if before >= 0 and dates[occurrence] - dates[items.occurrences[before]] < length:
+            items.windows[i] = before
+        else:
+            items.seen[perils[occurrence]] = i
 
 
 @subkernel
 def as_cedant_chooses(
-    items: Items, count: int, dates: Indices, length: int, terms: Floats, most: int
+    items: Items,
+    count: int,
+    dates: Indices,
+    perils: Int32s,
+    length: int,
+    terms: Floats,
+    most: int,
 ) -> int:
     """Choose the windows that recover most together; return the steps taken, -1 if too many.
 
-    Aggregate terms grow with the sum of what windows recover, so the largest sum is best with
-    them, too. Of windows that recover the same but for rounding, the longest last one is taken.
+    A window begins at a date with losses and has all of its peril until its length is over; only
+    then may the next one begin. So one may begin late, and losses before it be in none. Aggregate
+    terms grow with the sum of what windows recover, so the largest sum is best with them, too. Of
+    windows that recover the same but for rounding, the earliest is taken.
     """
     steps = 0
-    for i in range(count):
-        date = dates[items.occurrences[i]]
-        total = 0.0
-        best = 0.0
+    items.seen[:] = -1
+    for i in range(count - 1, -1, -1):
+        occurrence = items.occurrences[i]
+        follows = items.seen[perils[occurrence]]
+        items.next[i], items.seen[perils[occurrence]] = follows, i
+        total = later = 0.0
         j = i
-        while j >= 0 and date - dates[items.occurrences[j]] < length:
+        while j >= 0 and dates[items.occurrences[j]] - dates[occurrence] < length:
             total += items.losses[j]
-            before = items.previous[j]
-            recovered = occurrence_loss(total, terms)
-            if before >= 0:
-                recovered += items.best[before]
-            if recovered >= best * (1.0 - _ROUNDING):
-                best = max(best, recovered)
-                items.chosen[i] = j
-            j = before
+            j = items.next[j]
             steps += 1
         if steps > most:
             return -1
-        items.best[i] = best
+        recovered = occurrence_loss(total, terms)
+        if j >= 0:
+            recovered += items.best[j]
+        if follows >= 0:
+            # Nothing begins between losses of one date: without the first, it is without all.
+            is_other = dates[items.occurrences[follows]] > dates[occurrence]
+            later = items.best[follows] if is_other else items.totals[follows]
+        items.totals[i] = later
+        items.begins[i] = recovered >= later * (1.0 - _ROUNDING)
+        items.best[i] = max(recovered, later)
     items.windows[:count] = -1
-    for i in range(count - 1, -1, -1):
-        if items.windows[i] < 0:
-            first = items.chosen[i]
-            j = i
-            while j >= first:
-                items.windows[j] = first
-                j = items.previous[j]
+    for i in range(count):
+        if items.windows[i] >= 0:
+            continue
+        date, j = dates[items.occurrences[i]], i
+        span = length if items.begins[i] else 1
+        while j >= 0 and dates[items.occurrences[j]] - date < span:
+            items.windows[j] = i if items.begins[i] else -1
+            items.begins[j] = items.begins[i]
+            j = items.next[j]
     return steps

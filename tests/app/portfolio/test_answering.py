@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from app.http.identity import SINGLE_USER
 from tests import portfolio_oracle as oracle
 from tests.app.portfolio.book import SAMPLES, Book, Desk
 
@@ -109,6 +110,7 @@ def test_points_of_curves_are_order_statistics_of_the_oracle(desk: Desk) -> None
     ("wanted", "events", "periods", "summaries"),
     [
         ({"dimensions": {"Region": ["S"]}}, range(100), range(100), {2}),
+        ({"exclude": {"Region": ["S"]}}, range(100), range(100), {1, 4}),
         ({"events": "2-4,7"}, {2, 3, 4, 7}, range(100), {1, 2, 4}),
         ({"periods": [3, 9]}, range(100), range(3, 10), {1, 2, 4}),
         ({"months": [3, 5]}, range(100), range(100), {1, 2, 4}),
@@ -247,6 +249,9 @@ def test_tables_come_in_every_format_with_equal_rows(desk: Desk) -> None:
     assert len(lines) == len(rows) + 1
     several = desk.ask("csv", report="summary")
     assert (several.status_code, several.json()["code"]) == (406, "not-acceptable")
+    assert several.json()["hint"] == 'Name one: {"table": "aal"}, or ask for JSON'
+    named = desk.ask("csv", report="summary", table="aal")
+    assert named.content == desk.ask("csv", report="averages").content
 
 
 def test_a_summary_without_return_periods_has_the_usual_ones(desk: Desk) -> None:
@@ -313,10 +318,13 @@ def test_curves_are_drawn(desk: Desk) -> None:
         ),
         ({"programme": SCOPED}, "Scope has 'S', and losses are", '{"group_by": ["Region"]}'),
         (
-            {"programme": SCOPED, "report": "contributions", "of": "net", "group_by": ["Region"]},
+            {"programme": SCOPED, "report": "contributions", "of": "net"},
             "Scope has 'S'",
-            "Leave Scope out",
+            '{"group_by": ["Region"]}',
         ),
+        ({"filter": {"exclude": {"Region": ["E"]}}}, "no summary has Region 'E'", "N, S"),
+        ({"filter": {"exclude": {"Region": ["N", "S"]}}}, "no summary has all values", ""),
+        ({"table": "plt"}, "the answer has no table 'plt'", "It has aal, ept"),
         ({"loss_sets": []}, "loss_sets must be a list of at least 1", ""),
     ],
 )
@@ -345,7 +353,6 @@ def test_a_question_that_contradicts_itself_or_its_sets_says_where(
         ("curves", {"band": 0.1}, "band", "contributions"),
         ("summary", {"leave_one_out": True}, "leave_one_out", "contributions"),
         ("uncertainty", {"programme": TOWER}, "programme", "layers"),
-        ("contributions", {"insured_value": "TIV"}, "insured_value", "layers"),
         ("contributions", {"curves": "FS"}, "curves", "F, f"),
         ("averages", {"loss_sets": PAIRED}, "loss_sets", "once"),
     ],
@@ -414,7 +421,9 @@ def test_contributions_of_groups_add_up_to_the_points_of_the_whole(desk: Desk, o
         own = [r for r in parts if (r["EPType"], r["ReturnPeriod"]) == (kind, years)]
         assert sum(r["Loss"] for r in own) == pytest.approx(points[kind, years])
         assert own[0]["Whole"] == pytest.approx(points[kind, years])
-    assert {row["EPType"] for row in rows_of(answer, "keys")} == {2, 4}
+    assert {row["EPType"] for row in rows_of(answer, "keys")} == {1, 2, 3, 4}
+    keys = desk.ask("csv", report="contributions", group_by=["Region"], table="keys", **asked)
+    assert len(keys.text.splitlines()) == len(rows_of(answer, "keys")) + 1
     as_csv = desk.ask("csv", report="contributions", group_by=["Region"], **asked)
     assert as_csv.status_code == 200
     lines = list(csv.DictReader(as_csv.text.splitlines()))
@@ -434,3 +443,63 @@ def test_bands_hold_the_estimates_and_have_a_seed(desk: Desk) -> None:
     assert of_means[0]["Loss"] == pytest.approx(expected)
     assert asked(1).content == asked(1).content
     assert bands != rows_of(asked(2), "bands")
+
+
+def notes_of(answer: httpx.Response) -> list[str]:
+    assert answer.status_code == 200, answer.text
+    notes: list[str] = answer.json()["notes"]
+    return notes
+
+
+def test_points_beyond_what_periods_tell_are_noted(desk: Desk) -> None:
+    for report in ("curves", "contributions"):
+        found = notes_of(desk.ask(report=report, curves="Ff", return_periods=[60, 30, 20]))
+        (note,) = [note for note in found if "beyond" in note]
+        assert note.startswith("Return periods of more than 20 years (30, 60) are beyond")
+    assert notes_of(desk.ask(report="curves", curves="Ff", return_periods=[20])) == []
+
+
+def test_return_periods_that_weights_do_not_reach_are_noted(desk: Desk) -> None:
+    weights = "period_no,weighting\n" + "".join(f"{p},0.05\n" for p in range(1, 21))
+    put = desk.parts.losses.inputs.put
+    digest = put(SINGLE_USER, "periods", weights.encode(), 20).digest
+    assert desk.make(desk.run(Book(), periods=digest), name="weighted").status_code == 201
+    sets = [{"id": "weighted"}]
+    answer = desk.ask(loss_sets=sets, report="curves", curves="S", return_periods=[500, 10])
+    assert {row["ReturnPeriod"] for row in rows_of(answer, "ept")} == {10}
+    assert [note.split(":")[0] for note in notes_of(answer)] == [
+        "Return periods of more than 20 years (500) are beyond what the periods tell",
+        "No curve has a point at the return periods 500",
+    ]
+
+
+def test_defaults_and_odd_terms_of_a_programme_are_noted(desk: Desk) -> None:
+    layer = {**TOWER["layers"][0], "OccAttachment": 2e-4}
+    found = notes_of(desk.ask(report="layers", programme={"layers": [layer]}))
+    assert len(found) == 2
+    assert found[0].startswith("layers[0]: without Reinstatement")
+    assert "below a millionth of the largest annual loss" in found[1]
+
+
+def test_noise_of_samples_beyond_a_band_is_noted(desk: Desk) -> None:
+    found = notes_of(desk.ask(report="uncertainty", return_periods=[2], confidence=0.01))
+    assert any("narrower than the noise" in note for note in found)
+
+
+def test_parts_of_scoped_layers_are_taken_from_the_groups_they_cover(desk: Desk) -> None:
+    asked: dict[str, Any] = {"group_by": ["Region"], "programme": SCOPED, "return_periods": [1]}
+    asked |= {"curves": "F", "report": "contributions", "leave_one_out": True}
+    gross, net, ceded = [
+        {
+            row["Region"]: row
+            for row in rows_of(desk.ask(**asked, of=of), "contributions")
+            if row["EPType"] == 4
+        }
+        for of in ("gross", "net", "ceded")
+    ]
+    assert net["N"]["Loss"] == pytest.approx(gross["N"]["Loss"])
+    assert ceded["N"]["Loss"] == 0
+    assert net["S"]["Loss"] + ceded["S"]["Loss"] == pytest.approx(gross["S"]["Loss"])
+    # In one year of one the parts are means, and so what is less without a group.
+    for region in ("N", "S"):
+        assert net[region]["LeaveOneOut"] == pytest.approx(net[region]["Loss"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from app.http.identity import SINGLE_USER
 from tests.app.portfolio.book import SETS, Book, Desk, losses_of
 
 YLT = b"Period,Loss,Region\n1,5.5,N\n1,2,S\n7,3,N\n"
-TOWER = {"layers": [{"ReinsNumber": 1, "ReinsType": "CXL", "OccAttachment": 1, "OccLimit": 500}]}
+TOWER = {"layers": [{"ReinsNumber": 1, "ReinsType": "CXL", "OccAttachment": 1, "AggLimit": 500}]}
 SELT = b"EventId,SummaryId,SampleId,Loss\n1,1,1,5\n"
 ELT = b"EventId,rate,mean,sd_independent,sd_correlated,exposed_value\n"
 
@@ -146,7 +148,7 @@ def test_sets_of_other_numbers_of_samples_are_not_added(desk: Desk) -> None:
     put(desk, "y?form=ylt&no_of_periods=50", YLT)
     put(desk, "e?form=elt&no_of_periods=50&samples=4", ELT + b"1,0.5,100,20,10,1000\n")
     problem = desk.ask(loss_sets=[{"id": "y"}, {"id": "e"}], report="averages").json()
-    assert "loss set e is 4, and that of y is 1" in problem["detail"]
+    assert "loss set y is 1, and that of e is 4" in problem["detail"]
     assert "samples=4" in problem["hint"]
     assert '{"id": "y", "samples": "repeat"}' in problem["hint"]
 
@@ -164,7 +166,9 @@ def test_losses_of_one_sample_count_in_every_sample_if_that_is_asked_for(
         # There is nothing to repeat.
         assert "none is to be repeated" in answer.json()["detail"]
         return
-    assert answer.json()["notes"] == []
+    paired, weights = answer.json()["notes"]
+    assert "years of e and y" in paired
+    assert "blend makes a mixture" in weights
     alone = desk.ask(loss_sets=parts[:1], report="averages").json()
     rows = zip(rows_of(answer.json()), rows_of(alone), strict=True)
     means = {row["SampleType"]: row["MeanLoss"] - other["MeanLoss"] for row, other in rows}
@@ -238,13 +242,15 @@ def test_means_that_a_set_lacks_are_left_out_of_a_sum(
     put(desk, "y?form=ylt&no_of_periods=50", YLT)
     put(desk, "e?form=elt&no_of_periods=50&samples=1", ELT + b"1,0.5,100,20,10,1000\n")
     whole = desk.ask(loss_sets=[{"id": "e"}], report=report, **more).json()
-    assert (whole["notes"], any(map(of_means, rows_of(whole)))) == ([], True)
+    assert any(map(of_means, rows_of(whole)))
+    assert not any("means" in note for note in whole["notes"])
     for sets in (["e", "y"], ["y"]):
         parts = [{"id": name, "pairing_seed": 1} for name in sets]
         answer = desk.ask(loss_sets=parts, report=report, **more).json()
         assert rows_of(answer)
         assert not any(map(of_means, rows_of(answer)))
-        (note,) = answer["notes"]
+        note, *others = answer["notes"]
+        assert sum("years of e and y" in each for each in others) == len(sets) - 1
         assert note.startswith("The loss set y has no numerical means")
     assert desk.send("GET", f"{SETS}/y").json()["means"] is False
     assert desk.send("GET", f"{SETS}/e").json()["means"] is True
@@ -265,3 +271,117 @@ def test_a_repeated_row_is_named_by_the_columns_of_its_table(desk: Desk) -> None
     assert "repeated=true" in problem["hint"]
     twice = put(desk, "x?form=ylt&no_of_periods=9&repeated=true", YLT + b"7,3,N\n")
     assert twice.status_code == 201
+
+
+def test_a_currency_other_than_that_of_the_table_is_refused(desk: Desk) -> None:
+    body = b"Period,Loss,Currency\n1,5,EUR\n"
+    problem = put(desk, "x?form=ylt&no_of_periods=9&currency=USD", body).json()
+    assert (problem["option"], "are in EUR" in problem["detail"]) == ("currency", True)
+    made = put(desk, "x?form=ylt&no_of_periods=9", body).json()
+    assert (made["currency"], made["dimensions"], made["notes"]) == ("EUR", [], [])
+
+
+def test_what_is_to_be_known_of_an_answer_is_a_header_of_a_table(desk: Desk) -> None:
+    put(desk, "one?form=ylt&no_of_periods=10", b"Period,Loss,Region\n1,5,N\n2,5,n\n")
+    put(desk, "two?form=ylt&no_of_periods=10", b"Period,Loss\n7,3\n")
+    answers = [
+        desk.ask("csv", loss_sets=[{"id": a}, {"id": b}], report="periods")
+        for a, b in (("one", "two"), ("two", "one"))
+    ]
+    assert answers[0].content == answers[1].content
+    notes = json.loads(answers[0].headers["thalweg-notes"])
+    assert "paired at random by pairing_seed=0" in notes[2]
+    assert notes[3] == "The loss set one: Region has 'N' and 'n', which are groups apart"
+
+
+TWO = {
+    "one": b"Period,EventId,Loss,LOB\n1,1,500,a\n1,1,100,b\n3,2,50,a\n",
+    "two": b"Period,EventId,Loss,LOB\n2,1,900,a\n4,1,900,a\n5,2,30,b\n",
+}
+
+
+def _blended(desk: Desk, shares: Mapping[str, float], report: str, **more: object) -> Any:  # noqa: ANN401 - JSON
+    sets = [{"id": name} for name in TWO]
+    answer = desk.ask(loss_sets=sets, blend=shares, report=report, **more)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["tables"]
+
+
+def test_a_blend_is_a_mixture_of_years(desk: Desk) -> None:
+    for name, periods in (("one", 4), ("two", 8)):
+        assert put(desk, f"{name}?form=ylt&no_of_periods={periods}", TWO[name]).status_code == 201
+    shares = {"one": 0.25, "two": 0.75}
+    rows = _blended(desk, shares, "periods")["plt"]
+    found = {row["Period"]: (row["PeriodWeight"], row["Loss"]) for row in rows}
+    first, second = 0.25 / 4, 0.75 / 8
+    expected = [
+        (1, first, 600),
+        (3, first, 50),
+        (6, second, 900),
+        (8, second, 900),
+        (9, second, 30),
+    ]
+    for period, weight, loss in expected:
+        assert found.pop(period) == (pytest.approx(weight, abs=1e-6), loss)
+    assert not found
+    # Chance of 900: 2 x 0.09375, so that 16/3 years are its return period; of 600 or more 0.25.
+    points = _blended(desk, shares, "curves", curves="F")["ept"]
+    losses = {
+        round(1 / row["ReturnPeriod"], 4): row["Loss"] for row in points if row["EPType"] == 3
+    }
+    assert (losses[0.1875], losses[0.25]) == (900, 600)
+    tail = [row for row in points if row["EPType"] == 4 and row["ReturnPeriod"] == 4]
+    assert tail[0]["Loss"] == pytest.approx((900 * 0.1875 + 600 * 0.0625) / 0.25)
+    tower = {"layers": [{"ReinsNumber": 1, "ReinsType": "CXL", "OccAttachment": 400}]}
+    tower["layers"][0]["OccLimit"] = 400
+    (layer,) = _blended(desk, shares, "layers", programme=tower)["layers"]
+    assert layer["ExpectedLoss"] == pytest.approx(first * 200 + 2 * second * 400)
+    (mean,) = _blended(desk, shares, "averages")["aal"]
+    assert mean["MeanLoss"] == pytest.approx(first * 650 + second * 1830)
+
+
+def test_models_that_weigh_as_their_years_are_one_table(desk: Desk) -> None:
+    lines = TWO["two"].decode().splitlines()[1:]
+    moved = [(int(line[0]) + 4, int(line[2]) + 2, line[3:]) for line in lines]
+    both = TWO["one"] + "".join(f"{p},{e}{rest}\n" for p, e, rest in moved).encode()
+    for name, periods, body in (("one", 4, TWO["one"]), ("two", 8, TWO["two"]), ("all", 12, both)):
+        put(desk, f"{name}?form=ylt&no_of_periods={periods}", body)
+    for report in ("summary", "contributions", "curves"):
+        asked: dict[str, object] = {"report": report, "group_by": ["LOB"]}
+        # The mean of a tail by weight takes the part of a point that the return period does.
+        asked |= {"tvar": "count"} if report != "contributions" else {"return_periods": [12, 6]}
+        tables = _blended(desk, {"one": 1 / 3, "two": 2 / 3}, **asked)  # type: ignore[arg-type]
+        alone = desk.ask(loss_sets=[{"id": "all"}], **asked).json()["tables"]
+        tables.pop("keys", None), alone.pop("keys", None)
+        assert tables == alone
+
+
+@pytest.mark.parametrize(
+    ("asked", "word"),
+    [
+        ({"blend": {"one": 0.5}}, "two has no share"),
+        ({"blend": {"one": 0.5, "two": 0.3, "three": 0.2}}, "three has no loss set"),
+        ({"blend": {"one": 0.5, "two": 0.4}}, "add up to 0.9, not to 1"),
+        ({"blend": {"one": 0.5, "two": 0.5}, "report": "uncertainty"}, "other shares"),
+        ({"loss_sets": [{"id": "one", "model": "A"}]}, "model A is of no blend"),
+        (
+            {"loss_sets": [{"id": n, "model": "A"} for n in TWO], "blend": {"A": 1}},
+            "model A of the blend has loss sets of several catalogues",
+        ),
+    ],
+)
+def test_a_blend_that_is_none_says_why(desk: Desk, asked: dict[str, Any], word: str) -> None:
+    for name, body in TWO.items():
+        put(desk, f"{name}?form=ylt&no_of_periods=8", body)
+    sets = [{"id": name} for name in TWO]
+    answer = desk.ask(**{"loss_sets": sets, "report": "averages", **asked})
+    assert answer.status_code == 422
+    assert word in answer.json()["detail"]
+
+
+def test_an_unknown_currency_is_not_a_riddle(desk: Desk) -> None:
+    put(desk, "one?form=ylt&no_of_periods=8&currency=EUR", TWO["one"])
+    put(desk, "two?form=ylt&no_of_periods=8", TWO["two"])
+    problem = desk.ask(loss_sets=[{"id": n} for n in TWO], report="averages").json()
+    assert "currency of the loss set two is not known" in problem["detail"]
+    assert problem["hint"].startswith("Make it again with its currency")

@@ -205,3 +205,27 @@ def test_a_perspective_that_is_not_that_of_the_run_is_refused(desk: Desk, run: s
     assert (answer.status_code, answer.json()["option"]) == (422, "perspective")
     assert "is il, but that of the run is gul" in answer.json()["detail"]
     assert desk.make(run, name="own", perspective="gul").json()["perspective"] == "gul"
+
+
+def test_summaries_that_summary_info_leaves_out_are_told(desk: Desk) -> None:
+    made = desk.make(
+        desk.run(Book()), name="lacking", summary_info=desk.info("summary_id,R\n1,N\n")
+    )
+    losses = Book().losses
+    share = 100 * sum(x for key, x in losses.items() if key[1] > 1) / sum(losses.values())
+    (note,) = made.json()["notes"]
+    assert note.startswith("summary_info leaves out 2 of the summaries with a loss")
+    assert f"{share:.3g} % of the losses" in note
+    assert note in " ".join(
+        desk.ask(loss_sets=[{"id": "lacking"}], report="averages").json()["notes"]
+    )
+
+
+def test_summaries_of_several_currencies_are_no_loss_set(desk: Desk) -> None:
+    run = desk.run(Book())
+    info = desk.info("summary_id,LocCurrency\n1,EUR\n2,USD\n4,EUR\n")
+    problem = desk.make(run, name="mixed", summary_info=info).json()
+    assert "summary 2: LocCurrency 'USD' is not 'EUR'" in problem["detail"]
+    info = desk.info("summary_id,LocCurrency\n1,EUR\n2,EUR\n4,EUR\n")
+    assert desk.make(run, name="mixed", summary_info=info, currency="USD").status_code == 422
+    assert desk.make(run, name="mixed", summary_info=info).json()["currency"] == "EUR"

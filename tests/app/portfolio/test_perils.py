@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.portfolio import perils
 from tests.app.portfolio.book import SAMPLES, Book, Desk
-from tests.portfolio_programme_oracle import Row, Year, run_year
+from tests.portfolio_programme_oracle import Layer, Row, Year, run_year
 
 PERILS = {"WW1": "1-2, 5", "EQ": [3, 4, 777]}
 PERIL_OF = {1: "WW1", 2: "WW1", 5: "WW1", 3: "EQ", 4: "EQ"}
@@ -33,7 +35,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Desk:
     return desk
 
 
-def years() -> dict[tuple[int, int], Year]:
+def years(layers: Sequence[Layer] = LAYERS) -> dict[tuple[int, int], Year]:
     """What the programme makes of the book, by period and sample."""
     book, rows = Book(), defaultdict(list)
     for (period, day, event), sample in itertools.product(book.occurrences, range(SAMPLES + 1)):
@@ -41,7 +43,7 @@ def years() -> dict[tuple[int, int], Year]:
         if loss:
             row = Row(day, event, PERIL_OF.get(event, ""), "", 1.0, loss)
             rows[period, sample].append(row)
-    return {cell: run_year(LAYERS, of_cell) for cell, of_cell in rows.items()}
+    return {cell: run_year(layers, of_cell) for cell, of_cell in rows.items()}
 
 
 def table(desk: Desk, name: str, **body: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - JSON
@@ -129,3 +131,15 @@ def test_perils_have_so_many_events(desk: Desk) -> None:
     answer = desk.ask(**asked, perils={**lists, "FL": f"{perils.MAX_EVENTS + 1}"})
     assert answer.status_code == 422
     assert "perils has more than 1,000,000 events" in answer.json()["detail"]
+
+
+def test_what_is_ceded_of_a_window_counts_as_one_in_the_largest_loss(desk: Desk) -> None:
+    layers = [{**LAYERS[2], "HoursClause": {"Hours": 2400}}]
+    asked = {"programme": {"layers": layers}}
+    rows = table(desk, "plt", report="periods", of="ceded", **asked)
+    found = {(row["Period"], row["SampleId"]): row["MaxLoss"] for row in rows}
+    ceding = {cell: year for cell, year in years(layers).items() if sum(year.ceded.values())}
+    expected = {cell: year.largest for cell, year in ceding.items()}
+    assert found == pytest.approx(expected)
+    apart = {cell: replace(year, joined={}).largest for cell, year in ceding.items()}
+    assert any(apart[cell] < most * 0.99 for cell, most in expected.items())

@@ -115,6 +115,12 @@ def test_the_command_makes_asks_prices_and_deletes(
     )
     assert table.splitlines()[0] == "SummaryId,SampleType,MeanLoss,SDLoss,Region"
     assert table.splitlines()[1].endswith(",S")
+    without = thalweg(
+        "query", "c", "--report", "averages", "--where", "Region!=N", "--group-by", "Region"
+    )
+    assert without == table
+    keys = thalweg("query", "c", "--report", "contributions", "--table", "keys")
+    assert keys.startswith("EPType,ReturnPeriod,Catalogue,Id")
     layers = thalweg("price", str(tower), "c").splitlines()
     assert layers[0].startswith("Layer,SampleType,ExpectedLoss")
     assert layers[1].endswith(",cat")
@@ -137,7 +143,17 @@ def test_the_command_makes_asks_prices_and_deletes(
         (["x", "--rate", "USD=0,9"], "--rate USD=0,9: '0,9' is not a number such as 0.9"),
         (["x", "--rate", "USD=1", "--rate", "USD=2"], "--rate has USD twice"),
         (["x", "--repeat", "y"], "--repeat y: it is none of the sets"),
+        (["x*1_0"], "x*1_0: '1_0' is not a number such as 0.9"),
+        (["x", "--return-periods", "0.5"], "whole years from 1 on, such as 250,100,50"),
+        (["x", "--return-periods", "100,0"], "whole years from 1 on, such as 250,100,50"),
+        (["x", "--months", "6-8,13"], "filter.months[3] must be at most 12"),
+        (
+            ["x", "--programme", '{"layers": [{"OccLimit": 1, "OccLimit": 5}]}'],
+            "'OccLimit' is given twice: give it once",
+        ),
         (["x*50%"], "x*50%: '50%' is not a number such as 0.9"),
+        (["x*1_0"], "'1_0' is not a number"),
+        (["x", "--return-periods", "-100"], "are no return periods: whole years from 1 on"),
         (["x"], "thalweg portfolio list prints those there are"),
     ],
 )

@@ -82,7 +82,8 @@ def test_a_file_that_is_cut_ends_up_whole(
     def save(url: str, path: Path) -> None:
         portfolios = connect(url).portfolios
         if form == "question":
-            portfolios.save("large", "periods", path)
+            with pytest.warns(UserWarning, match="large has no numerical means"):
+                portfolios.save("large", "periods", path)
         else:
             portfolios.export("large", path, form)
 
@@ -107,6 +108,8 @@ def test_a_file_that_is_cut_ends_up_whole(
 def test_options_of_tables_reach_the_service(server: ServerProcess, connect: Connect) -> None:
     put = connect(server.url).portfolios.put
     twice = YLT + b"7,3,N\n"
+    with pytest.raises(ValueError, match="'a/b' is not the name of a loss set"):
+        put("a/b", YLT, form="ylt", no_of_periods=9)
     with pytest.raises(ProblemError, match="already in line 4"):
         put("none", twice, form="ylt", no_of_periods=9)
     made = put("y", twice, form="ylt", no_of_periods=9, repeated=True, apart=True)

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import asyncio
+import inspect
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
+from app.client import AsyncClient, Client
 from app.client.errors import ConnectionFailed
 from app.client.transport.blocking import SocketConnector
 from app.client.transport.http import Address, Connection
@@ -124,6 +128,24 @@ def test_silence_is_a_fault() -> None:
         connection.send(GET)
     connection.close()
     done.set()
+
+
+@pytest.mark.parametrize("client", [Client, AsyncClient])
+def test_an_answer_that_takes_long_is_awaited_where_that_is_known(
+    client: type[Client | AsyncClient],
+) -> None:
+    body = b'{"report": "summary", "tables": {}}'
+
+    def speak(connection: socket.socket) -> None:
+        connection.recv(1 << 16)
+        time.sleep(0.6)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+    server = Raw(speak)
+    waiting = client(f"http://127.0.0.1:{server.port}", timeout=0.2, retries=0)
+    asked = waiting.portfolios.query("book", "summary")
+    answer = asyncio.run(asked) if inspect.isawaitable(asked) else asked
+    assert answer.document == {"report": "summary"}
 
 
 def test_a_server_that_stops_reading_is_a_fault() -> None:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import InputError, OptionError
+from core.arrays import Floats
+from core.errors import InputError
 from core.losses.inputs import ReturnPeriods
 from core.losses.reports.report import RunOptions
 from core.portfolio.combining import Subject
-from core.portfolio.contributions import Aim, Kind, contribute
+from core.portfolio.contributions import Aim, Amounts, Kind, contribute, contribute_amounts
 from core.portfolio.curves import Question, roll_up
+from core.portfolio.inuring import Subject as Layered
+from core.portfolio.inuring import join_parts, run_programme
+from core.portfolio.layers import Recoveries
+from core.portfolio.losses import OccurrenceLosses
+from core.portfolio.programme import parse_programme
 from tests import portfolio_oracle as oracle
+from tests.portfolio_programme_oracle import Row, run_year
 from tests.portfolios import SetCase, random_set
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -79,21 +89,82 @@ def test_parts_sum_to_the_points_of_ept(seed: int, kind: Kind) -> None:
             assert rows["Whole"][0] <= point["Loss"] * (1 + 1e-12)
 
 
-@given(SEEDS, KINDS)
-def test_what_is_kept_is_shared_as_the_losses_of_an_occurrence(seed: int, kind: Kind) -> None:
+LAYERS: list[dict[str, Any]] = [
+    {"ReinsNumber": 1, "ReinsType": "QS", "Scope": ["b"], "CededPercent": 0.4},
+    {"ReinsNumber": 2, "ReinsType": "CXL", "InuringPriority": 2, "OccAttachment": 90.0,
+     "PlacedPercent": 0.7},
+    {"ReinsNumber": 3, "ReinsType": "CXL", "InuringPriority": 3, "OccAttachment": 30.0,
+     "Scope": ["a"], "PlacedPercent": 0.8, "HoursClause": {"Hours": 48}},
+]  # fmt: skip
+
+
+def made_of(
+    case: SetCase, groups: dict[int, int], of: str
+) -> dict[tuple[int, int, int, int], float]:
+    """What plain Python's programme keeps or cedes, by group, period, sample and occurrence."""
+    losses = oracle.by_occurrence([oracle.Set(case.losses, case.occurrences, groups)])
+    found: dict[tuple[int, int, int, int], float] = {}
+    for cell in {key[1:3] for key in losses}:
+        keys = sorted((key for key in losses if key[1:3] == cell), key=lambda k: (k[3], k[0]))
+        rows = [Row(*case.occurrences[k[3]][1:], "", "ab"[k[0]], 1.0, losses[k]) for k in keys]
+        year = run_year(LAYERS, rows)
+        for i, (key, net) in enumerate(zip(keys, year.net, strict=True)):
+            row = keys[year.joined.get(i, i)][3] if of == "ceded" else key[3]
+            name = (*key[:3], row)
+            found[name] = found.get(name, 0.0) + (net if of == "net" else losses[key] - net)
+    return {key: amount for key, amount in found.items() if amount > 0}
+
+
+@given(SEEDS, KINDS, st.sampled_from(["net", "ceded"]), st.sampled_from([0.0, 0.3]))
+def test_parts_of_what_a_programme_makes_equal_the_oracle(
+    seed: int, kind: Kind, of: str, band: float
+) -> None:
     rng = np.random.default_rng(seed)
-    case = random_set(rng, samples=8)
-    subject = Subject([case.member()], len(case.summaries))
-    whole = subject.whole().occurrence_losses()
-    gross = contribute(subject, whole, Aim((3, 1), kind)).rows
-    half = contribute(subject, whole, Aim((3, 1), kind), whole.losses / 2).rows
-    np.testing.assert_allclose(half["Loss"], gross["Loss"] / 2, rtol=1e-9)
-    net = np.minimum(whole.losses, 100.0)
-    capped = contribute(subject, whole, Aim((3, 1), kind), net).rows
-    for of in (capped["EPType"] % 2 == 0, capped["EPType"] % 2 == 1):
-        for years in (3, 1):
-            rows = capped[of & (capped["ReturnPeriod"] == years)]
-            assert rows["Loss"].sum() == pytest.approx(rows["Whole"][0], rel=1e-9)
+    case = random_set(rng, width=8)
+    # No two amounts are equal but for rounding: an event happens once.
+    once = {event: (period, date, event) for period, date, event in case.occurrences}
+    losses = {key: loss % 1000 * (1 + rng.random()) for key, loss in case.losses.items()}
+    case = replace(case, losses=losses, occurrences=tuple(sorted(once.values())))
+    groups = {1: 0, 2: 1, 5: 1}
+    subject = Subject([case.member(groups)], 2)
+    parts = {"ab"[k]: subject.occurrence_losses(k) for k in (0, 1)}
+    joint = join_parts(parts, subject.calendar, subject.samples)
+    programme = parse_programme({"layers": LAYERS})
+
+    def run(joint: Layered) -> Recoveries:
+        return run_programme(programme, joint, subject.calendar, subject.samples)
+
+    def amounts_of(made: Recoveries) -> OccurrenceLosses:
+        return made.net_losses() if of == "net" else made.ceded_losses()
+
+    def without(group: int) -> Floats:
+        rest = np.where(joint.parts == group, 0.0, joint.losses.losses)
+        return amounts_of(run(joint._replace(losses=joint.losses._replace(losses=rest)))).losses
+
+    made = run(joint)
+    joined = made.joined if of == "ceded" else None
+    amounts = Amounts(amounts_of(made), joint.parts, joined, without)
+    years = 3 if len(masses(case)) >= 3 else 1
+    found = contribute_amounts(subject, amounts, Aim((years,), kind, False, band, True))
+    share, largest = 1 / years, kind == "oep"
+    of_groups = made_of(case, groups, of)
+    wanted = oracle.contributions(of_groups, masses(case), share, largest=largest, band=band)
+    rests = [
+        oracle.contributions(
+            made_of(case, {s: g if g != k else -1 for s, g in groups.items()}, of),
+            masses(case), share, largest=largest,
+        )
+        for k in (0, 1)
+    ]  # fmt: skip
+    points = ((wanted[0], wanted[2]), (wanted[1], wanted[3]))
+    lefts = ([rest[0] for rest in rests], [rest[1] for rest in rests])
+    for rows, (point, of_point), left in zip(
+        (found.rows[:2], found.rows[2:]), points, lefts, strict=True
+    ):
+        scale = 1e-6 * max(point, 1.0)
+        np.testing.assert_allclose(rows["Whole"], point, 1e-6, scale)
+        np.testing.assert_allclose(rows["Loss"], [of_point.get(g, 0) for g in (0, 1)], 1e-6, scale)
+        np.testing.assert_allclose(rows["Whole"] - rows["LeaveOneOut"], left, 1e-6, scale)
 
 
 @given(SEEDS, KINDS)
@@ -120,13 +191,18 @@ def test_keys_tell_the_events_and_periods_of_a_tail() -> None:
     subject = Subject([case.member()], 1)
     keys = contribute(subject, subject.whole().occurrence_losses(), Aim((5,))).keys
     assert [(k["Catalogue"], k["Id"], k["Loss"]) for k in keys] == [
+        # The loss of five years is that of the second largest period, 110: of events 1 and 2.
+        (1, 2, 100.0),
+        (1, 1, 10.0),
+        (0, 2, 110.0),
         (1, 3, 500.0),
         (1, 2, 50.0),
         (1, 1, 5.0),
         (0, 1, 500.0),
         (0, 2, 55.0),
     ]
-    assert keys["Share"].sum() == pytest.approx(2)
+    assert list(keys["EPType"]) == [3] * 3 + [4] * 5
+    assert keys["Share"].sum() == pytest.approx(4)
 
 
 def test_groups_that_are_not_of_the_whole_are_refused() -> None:
@@ -136,6 +212,3 @@ def test_groups_that_are_not_of_the_whole_are_refused() -> None:
         contribute(Subject([case.member({1: 0})], 1), whole, Aim((1,)))
     with pytest.raises(InputError, match="at most 1 years"):
         contribute(Subject([case.member()], 2), whole, Aim((2,)))
-    aim = Aim((1,), leave_one_out=True)
-    with pytest.raises(OptionError, match="leave-one-out"):
-        contribute(Subject([case.member()], 2), whole, aim, whole.losses)

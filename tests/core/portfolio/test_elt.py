@@ -110,6 +110,52 @@ def test_events_and_summaries_draw_losses_of_their_own() -> None:
     assert not np.intersect1d(matrix(alone)[0, 1:], matrix(other)[0, 1:]).size
 
 
+def _of_labels(*tables: Imported) -> dict[tuple[int | str, ...], list[float]]:
+    """Losses by event and labels."""
+    found: dict[tuple[int | str, ...], list[float]] = {}
+    for made in tables:
+        events = np.repeat(made.table.event_ids, np.diff(made.table.event_starts)).tolist()
+        for row, (event, summary) in enumerate(
+            zip(events, made.table.summary_ids.tolist(), strict=True)
+        ):
+            assert made.dimensions is not None
+            columns = {n.lower(): c[summary - 1] for n, c in made.dimensions.columns.items()}
+            key: tuple[int | str, ...] = (
+                int(event),
+                *(str(columns[name]) for name in sorted(columns)),
+            )
+            found[key] = matrix(made)[row].tolist()
+    return found
+
+
+def test_a_table_cut_by_a_label_has_the_losses_of_the_whole() -> None:
+    rates = {event: f"{event},1,{event + 3},2,3,100" for event in (1, 2)}
+    motor = [f"{row},motor,N" for row in rates.values()]
+    house = [f"{row},house,S" for row in rates.values()]
+    whole = simulate(*house, *motor, header=f"{HEADER},Lob,region", samples=5)
+    one = simulate(*reversed(motor), header=f"{HEADER},LOB,Region", samples=5)
+    swapped = [",".join([*row.split(",")[:-2], "S", "house"]) for row in house]
+    two = simulate(*swapped, header=f"{HEADER},Region,Lob", samples=5)
+    assert _of_labels(whole) == _of_labels(one, two)
+    assert len(_of_labels(whole)) == 4
+    calendars = [[v.tolist() for v in made.calendar.occurrences] for made in (one, two)]
+    assert calendars[0] == calendars[1]
+
+
+def test_rows_of_two_tables_are_independent_though_both_are_summary_1() -> None:
+    tables = [simulate(f"7,1,{mean},3,0,100", samples=MANY) for mean in (10, 11)]
+    ranks = [matrix(made)[0, 1:].argsort().argsort() for made in tables]
+    correlation: Floats = np.asarray(np.corrcoef(ranks))
+    assert abs(correlation[0, 1]) < SIX / math.sqrt(MANY)
+
+
+def test_rates_that_may_be_return_periods_are_told() -> None:
+    (note,) = simulate("7,200,10,2,3,100", "8,0.5,10,2,3,100", samples=1).notes
+    assert "1 of 2 events" in note
+    assert "200.5 happen in a period" in note
+    assert simulate(LINE).notes == []
+
+
 def test_a_certain_loss_is_its_mean() -> None:
     losses = matrix(simulate("7,1,10,0,0,100", "8,1,5,0,0,5", "9,1,0,0,0,0", samples=3))
     assert losses.tolist() == [[10.0] * 4, [5.0] * 4]

@@ -15,13 +15,13 @@ from core.errors import CancelledError, InputError, LimitError
 from core.portfolio import inuring
 from core.portfolio._kernels import layers as kernel
 from core.portfolio.inuring import Perils, Subject, join_parts, run_programme
-from core.portfolio.layers import Recoveries
+from core.portfolio.layers import Recoveries, cells_of
 from core.portfolio.losses import Calendar, OccurrenceLosses, Occurrences
 from core.portfolio.programme import parse_programme
 from core.slices import slices
 from tests.core.portfolio.programmes import PARTS, Case, Layers, random_case, random_layers, seeded
 from tests.core.test_slices import Counting, Leaving
-from tests.portfolio_programme_oracle import average, run_year
+from tests.portfolio_programme_oracle import Year, average, run_year
 from tests.scale import examples
 
 SEEDS = st.integers(0, 1 << 32)
@@ -33,12 +33,25 @@ def run(case: Case, layers: Layers, perils: Perils | None = None) -> Recoveries:
     return run_programme(programme, subject, case.calendar, case.samples)
 
 
+def sum_of(year: Year) -> float:
+    return sum(row.loss for row in year.rows)
+
+
 def check_against_oracle(case: Case, layers: Layers) -> None:
     """Compare every number that both sides know."""
     got = run(case, layers)
     years = {key: run_year(layers, rows) for key, rows in case.cells.items()}
     net = [x for year in years.values() for x in year.net]
     np.testing.assert_allclose(got.net, net, rtol=1e-9, atol=1e-9)
+    parts = case.subject.parts
+    joined = got.subject.occurrences if got.joined is None else got.joined
+    together = cells_of(got.ceded_losses(), parts * 0, 1, joined)
+    largest = {key: year.largest for key, year in years.items() if sum(year.net) < sum_of(year)}
+    keys = list(zip(np.repeat(together.periods, np.diff(together.starts)).tolist(),
+                    together.samples.tolist(), strict=True))  # fmt: skip
+    most = dict(zip(keys, together.largest.tolist(), strict=True))
+    for key, wanted_most in largest.items():
+        assert most.get(key, 0.0) == pytest.approx(wanted_most, rel=1e-9, abs=1e-9)
     ordered = got.programme.layers
     for k, layer in enumerate(ordered):
         for found, name in (
@@ -171,6 +184,45 @@ def test_72_hours_are_the_day_of_the_first_loss_and_the_two_that_follow() -> Non
     got = run(case, [{**CXL, "OccAttachment": 25, "HoursClause": {"Hours": 72}}])
     assert got.ceded(0) == [5]
     np.testing.assert_allclose(got.net, [10 - 5 / 3] * 3 + [10])
+
+
+HOURS = {"HoursClause": {"Hours": 72}}
+
+
+def test_what_is_recovered_of_a_window_is_one_loss_in_the_ceded_oep() -> None:
+    case = year_of([600.0] * 4, [h * 60 for h in (0, 71, 72, 73)], granular=True)
+    got = run(case, [{**CXL, "OccAttachment": 1000, **HOURS}])
+    # 600 + 600 - 1000, twice.
+    np.testing.assert_allclose(got.ceded_losses().losses, [100] * 4)
+    assert cells_of(got.ceded_losses(), case.subject.parts, 1).largest == [100]
+    assert cells_of(got.ceded_losses(), case.subject.parts, 1, got.joined).largest == [200]
+    assert run(case, [{**CXL, "OccAttachment": 100}]).joined is None
+
+
+def test_a_period_of_a_cedant_runs_its_hours_before_the_next_one() -> None:
+    clause = {"HoursClause": {"Hours": 72, "Start": "cedant"}}
+    layer = {**CXL, "OccAttachment": 10, "OccLimit": 20, **clause}
+    # Days 0 to 2 and 3 to 5: 5 + 30 and 30, of which the layer pays 20 each. A window of day 0
+    # alone, one of days 1 and 2 and one from day 3 on would overlap.
+    got = run(year_of([5.0, 25.0, 5.0, 30.0], [0, 1, 2, 3]), [layer])
+    assert got.ceded(0) == [40]
+    # Days 1 to 3 are best, and what was lost before and is in no period is not recovered.
+    got = run(year_of([4.0, 15.0, 15.0], [0, 1, 3]), [{**layer, "OccLimit": 40}])
+    np.testing.assert_allclose(got.net, [4, 5, 5])
+    # Losses of one day are in the same period.
+    got = run(year_of([12.0, 30.0, 30.0], [1, 1, 3]), [{**layer, "OccLimit": 40}])
+    assert got.ceded(0) == [40]
+
+
+def test_no_more_is_reinstated_than_an_aggregate_limit_leaves() -> None:
+    terms = {**CXL, "OccLimit": 1000, "Reinstatement": 1, "ReinsPremium": 100}
+    layer = {**terms, "ReinstatementCharge": 1}
+    case = year_of([1000.0, 1000.0])
+    for limit, premium in ((None, 100), (1500, 50), (1000, 0), (900, 0)):
+        got = run(case, [{**layer, "AggLimit": limit}])
+        assert got.ceded(0) == [limit or 2000]
+        assert got.reinstatement_premiums(0) == [premium]
+        assert got.results()[0].reinstatement_premium == premium
 
 
 def test_an_hours_clause_counts_minutes_where_dates_do() -> None:

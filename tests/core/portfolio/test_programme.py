@@ -119,6 +119,11 @@ LAYERS: list[tuple[dict[str, Any], str]] = [
     ({**CXL, "OccAttachment": -1}, "OccAttachment is -1. Give an amount of 0 to 1e+18, or"),
     ({**CXL, "PlacedPercent": 12}, "PlacedPercent is 12. Give a proportion of 0 to 1, such as"),
     ({**CXL, "TreatyShare": math.nan}, "TreatyShare is nan."),
+    ({**CXL, "ReinsCurrency": "eur"}, "ReinsCurrency is 'eur'. Give a code such as EUR."),
+    ({"ReinsNumber": 1, "ReinsType": "SL", "AggAttachment": 80, "AggLimit": 0.5},
+     "AggLimit is 0.5, and a stop loss has amounts, no ratios. Multiply it by the premium that"),
+    ({**CXL, "OccLimit": 1e6, "ReinsPremium": 0.15},
+     "ReinsPremium is 0.15, and the limit 1e+06. Give an amount: a rate on line of 0.15 is 150000"),
     ({**CXL, "ReinsName": 5}, "ReinsName is 5. Give up to 200 printable characters."),
     ({**CXL, "ReinsName": "a\nb"}, "ReinsName is 'a\\nb'."),
     ({**CXL, "ReinsPeril": "WTC;;XHL"}, "ReinsPeril is ['WTC', '', 'XHL']. Give 1 to"),
@@ -170,7 +175,7 @@ def test_no_layer(given: dict[str, Any], message: str) -> None:
 def test_each_type_takes_what_it_needs_alone() -> None:
     for name, kind in KINDS.items():
         for field in kind.needs.split():
-            layer = {"ReinsNumber": 1, "ReinsType": name, field: 0.5}
+            layer = {"ReinsNumber": 1, "ReinsType": name, field: 1 if name == "SL" else 0.5}
             assert len(parse_programme({"layers": [layer]}).layers) == 1
 
 

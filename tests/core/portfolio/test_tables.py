@@ -231,8 +231,8 @@ GOOD = {
         ("splt", ",2\n", ",2,3\n", "line 2: the number of columns is 12 and has to be 11"),
         ("splt", "\n1,1,", "\n2,1,", "line 2: Period 2 is not in 1 to 1"),
         ("splt", "\n1,1,", "\n1.5,1,", "line 2: Period '1.5' is not a 64-bit integer"),
-        ("splt", "2020,1,2", "2020,13,2", "row 1: occ_month 13 is not in 1 to 12"),
-        ("splt", "2020,1,2", "2021,2,29", "row 1: occ_day 29 is beyond the end of its month"),
+        ("splt", "2020,1,2", "2020,13,2", "line 2: Month 13 is not in 1 to 12"),
+        ("splt", "2020,1,2", "2021,2,29", "row 1: day 29 is beyond the end of its month"),
         ("splt", "Minute,", "SummarySetId,", "a date has Year and Month and Day and Hour only"),
         ("splt", ",1,1,2\n", ",1,0,2\n", "line 2: SampleId 0 is not in 1 to"),
         ("splt", ",1,1,2\n", ",1,-6,2\n", "line 2: SampleId -6 is not in 1 to"),
@@ -394,3 +394,8 @@ def test_damaged_tables_are_refused_or_read_whole(
     assert losses
     assert all(0 < loss < np.inf for loss in losses.values())
     assert all(0 <= sample <= made.samples for _, _, sample in losses)
+
+
+def test_another_separator_is_named() -> None:
+    with pytest.raises(InputError, match="columns are separated by"):
+        import_table("ylt", b"Period;Loss\n1;2\n", Given(periods=1))

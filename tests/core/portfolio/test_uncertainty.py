@@ -47,7 +47,8 @@ def test_bands_hold_their_estimates_and_widen_with_the_return_period() -> None:
     assert (np.diff(tvar["High"] - tvar["Low"]) < 0).all()
     # One sample tells nothing of its noise.
     assert np.isnan(rows["SampleError"]).all()
-    assert (rows["SamplesNeeded"] == 0).all()
+    assert np.isnan(rows["SamplesNeeded"]).all()
+    assert (rows["Confidence"] == 0.95).all()
 
 
 def test_estimates_and_their_standard_errors_are_the_definitions() -> None:
@@ -86,10 +87,14 @@ def test_far_return_periods_have_order_statistics_or_nothing() -> None:
         ranks = [r for r in range(1, 100) if beyond(r, 1 / years) <= 0.025]
         lowest = next(r for r in range(1, 100) if beyond(r, 1 / years) >= 0.975)
         assert row["Low"] == 101 - lowest
+        missed = beyond(max(ranks), 1 / years) if ranks else 0.0
+        assert row["Confidence"] == pytest.approx(beyond(lowest, 1 / years) - missed)
+        assert row["Confidence"] >= 0.95
         if ranks:
             assert row["High"] == 101 - max(ranks)
         else:
             assert np.isnan(row["High"])
+    assert np.isnan(tail["Confidence"]).all()
     assert not np.isnan(level[20]["High"])
     assert np.isnan(level[50]["High"])
 

@@ -1,0 +1,76 @@
+"""What is said of an answer beside its tables, of points that are not there or tell less."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from core.arrays import Rows
+from core.portfolio.combining import Subject as Whole
+
+from .encoding import Table
+from .query import Query
+from .records import LossSet
+
+_NAMED = 10
+"""Return periods that a note has."""
+_ROUNDING = 1e-6
+"""Years by which weights may make a return period too short."""
+_BOTH_SIDES = 3.92
+"""Width of an interval of 95 %, in standard errors."""
+
+
+def of_sets(query: Query, sets: Sequence[LossSet]) -> Iterator[str]:
+    """Say how sets go together, and what was said when each was made."""
+    first: dict[str, str] = {}
+    for each in sets:
+        first.setdefault(each.value["catalogue"], each.id)
+    if len(first) > 1 and not query.blend:
+        yield (
+            f"The years of {' and '.join(first.values())} are of other catalogues, and paired at"
+            f" random by pairing_seed={query.pairing_seed}: another seed gives other tails"
+        )
+        if any(part.weight != 1 for part in query.loss_sets):
+            yield "Weights multiply losses, and years are added: blend makes a mixture of models"
+    for each in sets:
+        yield from (f"The loss set {each.id}: {note}" for note in each.value.get("notes", ()))
+
+
+def beyond(query: Query, whole: Whole) -> Iterator[str]:
+    """Say which return periods are longer than the periods can tell."""
+    weights, longest = whole.calendar.weights, whole.calendar.periods
+    if len(weights):
+        longest = int(1 / weights.min(where=weights > 0, initial=1.0) + _ROUNDING)
+    if years := sorted(y for y in query.return_periods or () if y > longest):
+        yield (
+            f"Return periods of more than {longest} years ({_listed(years)}) are beyond what the"
+            " periods tell: points there come of other samples of the same periods"
+        )
+
+
+def lacking(query: Query, tables: Sequence[Table]) -> list[str]:
+    """Say which return periods no curve has a point at."""
+    curves = [table for table in tables if table.report.name in {"ept", "psept"}]
+    there = {
+        y for table in curves for rows in table.pieces for y in np.unique(rows["ReturnPeriod"])
+    }
+    years = sorted(set(query.return_periods or ()) - there) if curves else []
+    fault = f"No curve has a point at the return periods {_listed(years)}"
+    return [f"{fault}: no loss, or no weight of a period, reaches them"] if years else []
+
+
+def _listed(years: Sequence[int]) -> str:
+    return ", ".join(map(str, years[:_NAMED])) + ", …" * (len(years) > _NAMED)
+
+
+def noisy(pieces: Sequence[Rows]) -> Iterator[str]:
+    """Say how many bands are narrower than the noise of samples beside them."""
+    error, low, high = (
+        np.concatenate([rows[name] for rows in pieces]) for name in ("SampleError", "Low", "High")
+    )
+    if count := int(np.count_nonzero(_BOTH_SIDES * error > high - low)):
+        yield (
+            f"{count} bands are narrower than the noise of the samples beside them (SampleError):"
+            " a band is of the periods, with the samples that there are. More samples help"
+        )
