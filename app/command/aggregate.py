@@ -49,7 +49,16 @@ def _log_events(rows: Rows) -> None:
 
 
 def _streams(args: argparse.Namespace) -> Sequence[str]:
-    """Return the streams to read; none if there are partial files alone."""
+    """Return the streams to read; none if there are partial files alone.
+
+    Raises:
+        OptionError: one is a report.
+    """
+    reports = [name for name in args.streams if name in REPORTS and not Path(name).exists()]
+    if reports:
+        names = ",".join([*(args.reports if args.given & {"report", "reports"} else ()), *reports])
+        hint = f"Separate reports by commas: --reports {names}"
+        raise OptionError(f"{reports[0]} is a report, and no file has this name", hint=hint)
     return [] if args.partials and not args.streams else named_streams(args)
 
 

@@ -35,9 +35,12 @@ BATCH_FORMATS = ("frames", "arrow", "npy")
 """Formats of a single batch, the default first."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # frozen, it would take five times as long to make
 class Batch:
-    """A batch as a frame, without the step that it is of, whose arrays may have been copied."""
+    """A batch as a frame, without the step that it is of, whose arrays may have been copied.
+
+    Nothing changes it.
+    """
 
     header: dict[str, Any]
     payload: Sequence[bytes | memoryview]
@@ -256,11 +259,13 @@ class BatchFrames(Encoder[Batch]):
     Args:
         opened: the pipeline.
         times: reported in the END frame.
+        progress: of the answer, whose epochs are counted here.
     """
 
-    def __init__(self, opened: OpenPipeline, times: Times) -> None:
+    def __init__(self, opened: OpenPipeline, times: Times, progress: Progress) -> None:
         self._opened = opened
         self._times = times
+        self._progress = progress
         self._writer = FrameWriter()
         self._state: State = opened.start
         self.finished = opened.is_over(opened.start)
@@ -271,6 +276,7 @@ class BatchFrames(Encoder[Batch]):
         if item.ends_epoch:
             buffers += self._writer.frame(FrameKind.EPOCH, epoch_header(item))
         self._state = item.state
+        self._progress.epochs += item.ends_epoch
         self.finished = item.last
         return buffers
 
@@ -343,23 +349,18 @@ def batch_stream(
         heartbeat: seconds between signs of life.
     """
     times, progress = Times(), Progress()
-
-    def count(batch: Batch) -> None:
-        progress.epochs += batch.ends_epoch
-        metrics.batches.inc()
-
     batches = make_batches(opened, selection, limits.count, times)
     times.ahead = Ahead(batches, threads.start)
     return Stream(
         times.ahead,
-        BatchFrames(opened, times),
+        BatchFrames(opened, times, progress),
         Head.of_stream(MEDIA_TYPES["frames"], coding),
         threads,
         drain,
         coding,
         limits,
         heartbeat,
-        sent=count,
+        sent=metrics.batches.inc,
         progress=progress,
         over_budget=OVER_BUDGET,
     )

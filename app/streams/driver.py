@@ -189,7 +189,7 @@ class Stream(Generic[T]):
         limits: limits of the answer.
         heartbeat: seconds between signs of life; None for none.
         live: see :class:`Sender`.
-        sent: called with every item sent, for metrics.
+        sent: called with the number of items of every group that was sent, for metrics.
         over_budget: reason to end with after some items, by the budget that is exceeded;
             without one, the answer fails.
     """
@@ -203,7 +203,7 @@ class Stream(Generic[T]):
     limits: Limits = field(default_factory=Limits)
     heartbeat: float | None = HEARTBEAT_SECONDS
     live: bool = True
-    sent: Callable[[T], None] | None = None
+    sent: Callable[[int], None] | None = None
     progress: Progress = field(default_factory=Progress)
     over_budget: Mapping[str, str] = field(default_factory=dict)
 
@@ -286,6 +286,7 @@ class Stream(Generic[T]):
         """
         together: Buffers = []
         size = 0
+        before = self.progress.count
         try:
             for item in group:
                 wait.check_key()
@@ -299,12 +300,12 @@ class Stream(Generic[T]):
                 self.progress.count += 1
                 self.progress.nbytes += item.nbytes
                 size += item.nbytes
-                if self.sent is not None:
-                    self.sent(item)
                 if size >= TOGETHER:
                     ready, together, size = together, [], 0
                     await add(ready)
         finally:
+            if self.sent is not None:
+                self.sent(self.progress.count - before)
             await add(together)
         over = self.encoder.finished or not group
         return self._reason() or (EXHAUSTED if over else None)

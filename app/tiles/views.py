@@ -15,7 +15,7 @@ import numpy as np
 from app.datasets.catalogue import Catalogue
 from app.datasets.files.file_set import on_error
 from app.datasets.opened import OpenDataset
-from app.errors import NotFoundError
+from app.errors import InvalidOptionError, NotFoundError
 from app.http.identity import Identity
 from app.state.base import MAX_VALUE, RecordInvalidError, RecordMissingError, StateStore
 from app.state.ownership import Namespaces
@@ -112,7 +112,7 @@ class Views:
             CoreError, ServiceError: the caller has no such dataset, or the view does not
                 fit it.
         """
-        return self._open(who, dataset, parse_view(spec))
+        return self._open(who, dataset, _asked(spec))
 
     def _open(
         self, who: Identity, dataset: str, view: View, digest: bytes | None = None
@@ -155,7 +155,7 @@ class Views:
         Raises:
             CoreError, ServiceError: as for ``open``.
         """
-        view = parse_view(spec)
+        view = _asked(spec)
         # Before it is planned, which takes several times the memory of a mask.
         if view.nbytes > (_MAX_STORED_MASK if isinstance(view.select, Mask) else _MAX_STORED):
             raise RecordInvalidError(
@@ -234,6 +234,24 @@ class Views:
             self._known[owner, ident] = known
             _shrink(self._known, lambda known: known.view.nbytes)
         return known
+
+
+def _asked(spec: Mapping[str, Any]) -> View:
+    """Parse a view that is asked for; stored ones may have been accepted by an earlier version.
+
+    Raises:
+        CoreError: it is invalid.
+        InvalidOptionError: a member has no effect.
+    """
+    view = parse_view(spec)
+    # Sums over bins may exceed any integer.
+    if view.casting != "safe" and view.dtype is None and view.bin_nav == view.bin_sig == 1:
+        raise InvalidOptionError(
+            f"casting={view.casting} has no effect: every value fits the dtype that the view gets",
+            hint="Add a dtype, such as '<u1', or leave casting out",
+            option="casting",
+        )
+    return view
 
 
 def _shrink(cache: OrderedDict[K, V], nbytes: Callable[[V], int]) -> None:

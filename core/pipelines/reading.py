@@ -25,8 +25,8 @@ from ..iterate.limits import Clock
 from .stage import Batching
 from .stepping import Rows, Step, Stepper, pad_rows, with_fixed_epochs
 
-RUN_BYTES = 1 << 20
-"""Bytes of the blocks that all stages hold for a run."""
+RUN_BYTES = 4 << 20
+"""Bytes of the blocks that all stages hold for a run: a third of it and less are batches."""
 _MOST = 64
 """Batches of a run."""
 _SECONDS = 0.01

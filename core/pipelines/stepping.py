@@ -55,9 +55,9 @@ _KEPT_BATCHES = 4
 """Batches in the pool: ranks share the current one, and the next is read ahead."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # frozen, it would take five times as long to make
 class Step:
-    """One batch, or one rank's rows of it."""
+    """One batch, or one rank's rows of it; nothing changes it."""
 
     block: Block
     """This rank's rows."""

@@ -112,6 +112,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/decoding/watch.py": (),
     "app/decoding/wire.py": (),
     "app/decoding/worker/codecs.py": (),
+    "app/decoding/worker/hdf5_chunks.py": (),
     "app/decoding/worker/hdf5_places.py": _ARRAYS,
     "app/decoding/worker/hdf5.py": (
         "tests/app/decoding/worker/test_hdf5.py",

@@ -9,7 +9,7 @@ from typing import Any
 from ..client import Client
 from ..losses.requests import EXPECTED, PART_SIZE, options_for
 from ..losses.rows import End
-from ..losses.saving import FORMATS, label
+from ..losses.saving import FORMATS, label, save_mode
 from .arguments import (
     REPORT_OPTIONS,
     REPORTS_HELP,
@@ -84,7 +84,7 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
         help="parts resume after a cut; whole is one request, as reports of whole runs need;"
         " duplex sends and receives at once (default: by report and output)",
     )
-    post.add_argument("--part-size", type=size, default=PART_SIZE, help="default 16MiB")
+    post.add_argument("--part-size", type=size, help="of mode parts (default 16MiB)")
     add_behaviour(post)
     add_force(post)
     add_options(post, _OPTIONS)
@@ -117,6 +117,8 @@ class _Post:
             raise ValueError("give either FILE or --exec CMD")
         if args.live and self.to_file:
             raise ValueError("--live is of standard output, fifos and devices: leave it out")
+        if args.part_size and (mode := save_mode(self.format, args.mode)) != "parts":
+            raise ValueError(f"--part-size is of mode parts, and this is mode {mode}: leave it out")
         if args.state and not self.to_file:
             raise ValueError("--state needs --out FILE: output that can be continued")
         if not self._alone:
@@ -208,7 +210,7 @@ def _save(  # noqa: PLR0913, PLR0917 - a pass
                 post.format,
                 exec=args.exec or None,
                 mode=args.mode,
-                part_size=args.part_size,
+                part_size=args.part_size or PART_SIZE,
                 state=state,
                 progress=bar,
                 live=args.live,

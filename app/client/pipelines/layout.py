@@ -7,7 +7,7 @@ is known but its number of rows, so a wrong one is noticed before it gets memory
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -140,13 +140,13 @@ class Layout:
             raise ProtocolError(f"an array came as {str(entry)[:400]}, not {described}")
         return int(offset) + int(nbytes)
 
-    def columns(self, header: Mapping[str, Any], payload: Octets) -> dict[str, Column]:
-        """The arrays of a checked frame, as views of its payload.
+    def columns(self, described: Iterable[Mapping[str, Any]], payload: Octets) -> dict[str, Column]:
+        """The arrays of a frame, as views of its payload; their descriptions have been checked.
 
         Raises:
             ProtocolError: the offsets of a ragged field are not in order.
         """
-        arrays = iter(header["arrays"])
+        arrays = iter(described)
         columns: dict[str, Column] = {}
         for field in self.fields:
             values = _array(next(arrays), field.dtype, payload)
@@ -222,9 +222,16 @@ class BatchReader(FrameAnswer[Batch | EpochEnd, BatchesEnd]):
         self._layout = layout
         self._next = first
         self._every = every
+        self._checked: tuple[Any, Any, int] = None, None, -1
+        self._rows = 0, 0
 
     def _memory(self, header: dict[str, Any], size: int) -> Octets:
-        self._layout.check(header, size)
+        # Most batches are as the one before: their arrays need not be looked at again.
+        described = header.get("arrays"), header.get("rows"), size
+        if described != self._checked:
+            self._layout.check(header, size)
+            self._rows = self._layout.rows(header)
+            self._checked = described
         return np.empty(size, np.uint8)
 
     def _epoch(self) -> EpochEnd:
@@ -240,12 +247,12 @@ class BatchReader(FrameAnswer[Batch | EpochEnd, BatchesEnd]):
             raise ProtocolError("a frame does not say where to resume")
         self._next = sequence + self._every
         return Batch(
-            self._layout.columns(header, frame.payload),
+            self._layout.columns(self._checked[0], frame.payload),
             token=token,
             sequence=sequence,
             epoch=_number(header, "epoch"),
             count=_number(header, "count"),
-            rows=self._layout.rows(header),
+            rows=self._rows,
         )
 
     def _finish(self, header: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -24,6 +25,7 @@ from ..pipelines.selection import BatchSelection, Position
 from ..transport.frames import Array
 from ..transport.http import TIMEOUT
 from ..transport.retry import RETRIES
+from .rooms import Rooms, tensor_in
 
 Tensors: TypeAlias = dict[str, Any]
 """Tensors by field; text, for which torch has no dtype, stays a numpy array."""
@@ -31,6 +33,8 @@ Tensors: TypeAlias = dict[str, Any]
 _PIPED = 1 << 19
 """Bytes of a tensor that reaches the main process sooner through the pipe of its worker than by
 a file descriptor, which torch opens, sends over a socket and maps for each."""
+_SMALL = 1 << 14
+"""Bytes up to which the pipe takes no longer than a room does."""
 _TEXT = 1024
 """Where the state lies behind the numbers of workers; others start at the beginning."""
 _STATE = 2048
@@ -49,30 +53,51 @@ class Sample(NamedTuple):
     token: str
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Send small tensors as bytes."""
-        tensors = self.tensors
-        if type(tensors) is dict:
-            tensors = {name: _piped(value) for name, value in tensors.items()}
-        return Sample, (tensors, self.token)
+        """Send tensors as bytes, or in rooms."""
+        return _reduced(self, None)
 
 
-class _Piped:
-    """A tensor that is pickled as bytes."""
+def _sample_with(rooms: Rooms | None) -> type[Sample]:
+    """The type of samples whose large tensors go through rooms: torch makes anew those it gets."""
 
-    def __init__(self, tensor: Any) -> None:  # noqa: ANN401 - of torch
-        self._tensor = tensor
+    class Roomy(Sample):
+        def __reduce__(self) -> tuple[Any, ...]:
+            return _reduced(self, rooms)
+
+    return Roomy if rooms is not None else Sample
+
+
+def _reduced(sample: Sample, rooms: Rooms | None) -> tuple[Any, ...]:
+    tensors = sample.tensors
+    if type(tensors) is dict:
+        largest = max((value.nbytes for value in tensors.values() if _is_plain(value)), default=0)
+        send = partial(_sent, rooms=rooms, largest=largest)
+        tensors = {name: send(x) if _is_plain(x) else x for name, x in tensors.items()}
+    return Sample, (tensors, sample.token)
+
+
+class _Call:
+    """What is pickled as a call of a function."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:  # noqa: ANN401
+        self._call = function, arguments
 
     def __reduce__(self) -> tuple[Any, ...]:
-        tensor = self._tensor
-        octets = tensor.contiguous().flatten().view(torch.uint8).numpy()
-        return _tensor_from, (octets.tobytes(), tensor.dtype, tuple(tensor.shape))
+        return self._call
 
 
-def _piped(value: Any) -> Any:  # noqa: ANN401 - a tensor, or something else
+def _is_plain(value: Any) -> bool:  # noqa: ANN401 - a tensor, or something else
     plain = type(value) is torch.Tensor and value.layout is torch.strided
-    if not plain or value.requires_grad or value.device.type != "cpu":
-        return value
-    return _Piped(value) if 0 < value.nbytes <= _PIPED else value
+    return plain and not value.requires_grad and value.device.type == "cpu" and value.nbytes > 0
+
+
+def _sent(tensor: Any, rooms: Rooms | None, largest: int) -> Any:  # noqa: ANN401 - of torch
+    """What is pickled instead of a tensor."""
+    octets = tensor.contiguous().flatten().view(torch.uint8).numpy()
+    kind = tensor.dtype, tuple(tensor.shape)
+    if tensor.nbytes > _SMALL and rooms is not None and (place := rooms.put(octets, largest)):
+        return _Call(tensor_in, place, *kind)
+    return _Call(_tensor_from, octets.tobytes(), *kind) if tensor.nbytes <= _PIPED else tensor
 
 
 def _tensor_from(octets: bytes, dtype: Any, shape: tuple[int, ...]) -> Any:  # noqa: ANN401
@@ -226,6 +251,7 @@ class IterableDataset(TorchDataset[Sample]):
         BatchSelection(**self._options)
         self._spec = dict(spec)
         self._start = _Start()
+        self._rooms = Rooms.where_possible()
         self._length: int | None = None
         self._reading: Batches | None = None
 
@@ -238,8 +264,9 @@ class IterableDataset(TorchDataset[Sample]):
     def _samples(self, client: Client, batches: Batches) -> Iterator[Sample]:
         # Dropping the generator closes both.
         with client, batches:
+            make = Sample if get_worker_info() is None else _sample_with(self._rooms)
             for batch in batches:
-                yield Sample(self._convert(batch), batch.token)
+                yield make(self._convert(batch), batch.token)
 
     def _client(self) -> Client:
         return Client(self._url, self._key, timeout=self._timeout, retries=self._retries)
@@ -294,7 +321,7 @@ class IterableDataset(TorchDataset[Sample]):
 
     def __getstate__(self) -> dict[str, Any]:
         # Connections and threads stay in the process that made them.
-        return self.__dict__ | {"_reading": None}
+        return self.__dict__ | {"_reading": None, "_rooms": None}
 
 
 def _arguments(state: Mapping[str, Any]) -> dict[str, Any]:

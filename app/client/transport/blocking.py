@@ -79,7 +79,11 @@ class SocketChannel(Channel):
     def receive(self, view: memoryview) -> int:
         """Fill a view with the next bytes of the answer; their number, 0 at the end."""
         self._check()
-        return self._or_stopped(partial(self._in_use().receive, view))
+        try:  # as in _or_stopped, whose calls would take as long as a small frame does
+            return self._in_use().receive(view)
+        except ConnectionFailed:
+            self._check()
+            raise
 
     def _or_stopped(self, act: Callable[[], T]) -> T:
         """Use the connection; where it was hung up by another thread, that is no failure."""

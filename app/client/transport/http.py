@@ -36,6 +36,10 @@ TIMEOUT = 60.0
 """Seconds without a byte after which a connection counts as broken."""
 
 
+_BUFFER = 1 << 16
+"""Bytes that are read at once where frames are small."""
+
+
 class _WholeLines(io.BufferedReader):
     """Reads lines, and fails on one that is cut.
 
@@ -62,7 +66,7 @@ class _Response(HTTPResponse):
     ) -> None:
         super().__init__(sock, *args, **named)
         self._interim = interim
-        self.fp = _WholeLines(self.fp.detach())
+        self.fp = _WholeLines(self.fp.detach(), _BUFFER)
 
     def _read_status(self) -> tuple[str, int, str]:
         # http.client takes any status but 100 for that of the answer.

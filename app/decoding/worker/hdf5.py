@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import h5py
 import numpy as np
 
+from .hdf5_chunks import Chunks
 from .hdf5_places import offset_of, stretches_of
 from .octets import DescriptorFile
 from .requests import Fault, Pending, Request
@@ -177,11 +178,14 @@ class _Values:
         self._space = dataset.id.get_space()
         self._counts: tuple[int, ...] = ()
         self._memory: Any = None
+        self._chunks = Chunks.of(dataset)
 
     def read(self, box: Any, out: memoryview) -> memoryview:  # noqa: ANN401 - JSON
         """Read the values of a box to the beginning of ``out``; return what follows."""
         starts, counts = tuple(a for a, _ in box), tuple(b - a for a, b in box)
         values = np.ndarray(counts, self.dtype, buffer=out)
+        if self._chunks is not None and self._chunks.read(starts, values):
+            return out[values.nbytes :]
         if counts != self._counts or self._memory is None:
             self._memory = h5py.h5s.create_simple(counts)
             self._counts = counts

@@ -16,13 +16,14 @@ _MAX_STRETCHES = 1 << 12
 def offset_of(dataset: Any) -> int | None:  # noqa: ANN401 - h5py
     """Return the offset of values stored contiguously in numpy's representation, else None."""
     layout = dataset.id.get_create_plist().get_layout()
-    if layout != h5py.h5d.CONTIGUOUS or not _is_as_in_memory(dataset):
+    if layout != h5py.h5d.CONTIGUOUS or not is_as_in_memory(dataset):
         return None
     offset: int | None = dataset.id.get_offset()
     return offset
 
 
-def _is_as_in_memory(dataset: Any) -> bool:  # noqa: ANN401 - h5py
+def is_as_in_memory(dataset: Any) -> bool:  # noqa: ANN401 - h5py
+    """Whether values are stored as numpy has them in memory."""
     same: bool = dataset.id.get_type().equal(h5py.h5t.py_create(dataset.dtype, logical=True))
     return same
 
@@ -31,7 +32,7 @@ def stretches_of(dataset: Any) -> Any:  # noqa: ANN401 - h5py; an array
     """Return number and first byte of values that follow each other, shape (k, 2), or None."""
     chunks, shape = dataset.chunks, dataset.shape
     filtered = chunks is None or dataset.id.get_create_plist().get_nfilters()
-    if filtered or not _is_as_in_memory(dataset) or dataset.id.get_num_chunks() > _MAX_CHUNKS:
+    if filtered or not is_as_in_memory(dataset) or dataset.id.get_num_chunks() > _MAX_CHUNKS:
         return None
     # Along the last axes, which a chunk has whole, values follow each other.
     split = next(k for k in range(len(shape) + 1) if chunks[k:] == shape[k:])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -172,15 +172,87 @@ def recording_of(
         whole = [(math.prod(array.shape), 0)]
         for count, begin in array.stretches if plain else whole:
             extents.append(Extent(array.file, count // values, begin, size))
+    nav_shape = concatenated(shapes) or (1,)
+    axes: tuple[Axis, ...] = first.axes if nav else ()
+    notes: list[str] = []
+    if len(arrays) > 1:
+        names = [files[array.file].name for array in arrays]
+        is_described = any(array.axes for array in arrays)
+        axes, notes = _joined_axes(arrays, nav_shape, len(sig), names) if is_described else ((), [])
     found = Found(
         extents=extents,
         sig_shape=sig,
         stored=first.dtype,
-        nav_shape=concatenated(shapes) or (1,),
-        axes=first.axes if len(arrays) == 1 and nav else (),
+        nav_shape=nav_shape,
+        axes=axes,
         metadata={"array": first.name, "chunks": list(first.chunks)},
     )
-    return settle(form, files[0], found, hints)
+    return settle(form, files[0], found, hints, notes)
+
+
+def _joined_axes(
+    arrays: Sequence[BlockArray], nav_shape: tuple[int, ...], sig_dims: int, files: Sequence[str]
+) -> tuple[tuple[Axis, ...], list[str]]:
+    """Return the axes of several arrays as one, and notes on those that the files disagree on.
+
+    Args:
+        arrays: the arrays.
+        nav_shape: shape of their scan.
+        sig_dims: number of dimensions of a frame.
+        files: name of the file of each array.
+    """
+    shape = arrays[0].shape
+    split = len(shape) - sig_dims
+    is_stacked = split == len(nav_shape)
+    axes = [] if is_stacked else [Axis("axis_0", nav_shape[0])]
+    notes = []
+    for k in range(0 if is_stacked else split, len(shape)):
+        each = [array.axes[k - len(shape)] if array.axes else None for array in arrays]
+        other = _first_other(each, follows=k < split and k == 0)
+        axis = each[0]
+        if other or axis is None:
+            notes.append(
+                f"axis {k} has no scale, as files disagree: {_described(axis)} in {files[0]}, but"
+                f" {_described(each[other])} in {files[other]}"
+            )
+            names = {axis and axis.name for axis in each}
+            name = names.pop() if len(names) == 1 else None
+            axis = Axis(name or f"axis_{k}", 0)
+        axes.append(replace(axis, size=(*nav_shape, *shape[split:])[k - len(shape)]))
+    return tuple(axes), notes
+
+
+def _first_other(axes: Sequence[Axis | None], *, follows: bool) -> int:
+    """Return the first that differs from axis 0; 0 if none does.
+
+    Args:
+        axes: the same axis in each file.
+        follows: whether each may also begin where the one before ends.
+    """
+    first, *others = axes
+    end = 0.0 if first is None else first.offset + first.scale * first.size
+    for number, axis in enumerate(others, 1):
+        if first is None or axis is None:
+            if axis is not first:
+                return number
+            continue
+        near = abs(first.scale) * 1e-3
+        begins = abs(axis.offset - first.offset) < near or (
+            follows and abs(axis.offset - end) < near
+        )
+        is_same = abs(axis.scale - first.scale) * axis.size < near and begins
+        if not is_same or (axis.name, axis.unit) != (first.name, first.unit):
+            return number
+        end += axis.scale * axis.size
+    return 0
+
+
+def _described(axis: Axis | None) -> str:
+    if axis is None:
+        return "nothing"
+    return f"{axis.name} in steps of {axis.scale:.6g} {axis.unit or ''}".strip() + (
+        f" from {axis.offset:.6g}"
+    )
 
 
 def are_located(arrays: Sequence[BlockArray], sig_shape: tuple[int, ...]) -> bool:

@@ -18,6 +18,7 @@ from app.pipelines.tokens import BatchTokens
 from app.server.body import ClientDisconnected
 from app.server.drain import Drain
 from app.streams.driver import Limits, Progress, Stream
+from app.streams.frames import Buffers
 from app.telemetry import Metrics
 from app.tokens import KeyRing, new_key
 from core.errors import TransformError
@@ -204,7 +205,9 @@ def test_no_more_is_made_than_is_wanted(services: FakeServices) -> None:
     assert pipeline.made == 7
 
 
-def test_time_is_looked_at_before_each_batch(services: FakeServices) -> None:
+def test_time_is_looked_at_before_each_batch(
+    services: FakeServices, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pipeline = SlowPipeline(batches=100)
     pipeline.free.release(100)
     answer = stream(pipeline, services, seconds=10.0)
@@ -212,11 +215,14 @@ def test_time_is_looked_at_before_each_batch(services: FakeServices) -> None:
     answer.progress = Progress(clock=clock)
     sent = 0
 
-    def tick(_batch: Batch) -> None:
+    encode = answer.encoder.item
+
+    def tick(batch: Batch) -> Buffers:
         nonlocal sent
         sent += 1
         clock.now += 5.0
+        return encode(batch)
 
-    answer.sent = tick
+    monkeypatch.setattr(answer.encoder, "item", tick)
     frames = run(pipeline, answer, FakeExchange())
     assert (frames[-1].header["reason"], sent) == ("time", 2)

@@ -105,15 +105,18 @@ def test_limits_are_checked_before_each_item(
 
 
 def test_epochs_that_a_product_counts_are_a_limit(workers: Workers) -> None:
-    progress = Progress()
+    progress, sent = Progress(), list[int]()
 
-    def count(number: Number) -> None:
-        progress.epochs += number.value % 2
+    class Counting(NumberFrames):
+        def item(self, item: Number) -> Buffers:
+            progress.epochs += item.value % 2
+            return super().item(item)
 
     exchange = FakeExchange()
-    limits = Limits(epochs=2)
-    send(stream(workers, Numbers(9), limits=limits, progress=progress, sent=count), exchange)
+    options: Any = {"limits": Limits(epochs=2), "progress": progress, "sent": sent.append}
+    send(stream(workers, Numbers(9), Counting(9), **options), exchange)
     assert exchange.frames[-1].header == {"reason": "epoch", "token": 4, "count": 4}
+    assert sum(sent) == 4
 
 
 def test_a_failure_before_the_first_item_starts_no_answer(workers: Workers) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.datasets.opened import OpenDataset
-from app.errors import DataChangedError, NotFoundError
+from app.errors import DataChangedError, InvalidOptionError, NotFoundError
 from app.http.identity import SINGLE_USER
 from app.state.base import RecordInvalidError
 from app.state.ownership import Namespaces
@@ -111,6 +111,17 @@ def test_corrected_integers_are_floats_unless_another_dtype_is_requested(
         tile = opened.read(opened.plan.tile(0))
         assert (opened.plan.dtype.str, opened.view.to_json().get("dtype", dtype)) == (dtype, dtype)
         assert tile.flat[0] == (0 if "casting" in spec else 1 if "corrections" in spec else 0.5)
+    desk.close()
+
+
+def test_casting_that_has_no_effect_is_refused(tmp_path: Path) -> None:
+    desk = ViewDesk(tmp_path, np.ones((2, 4, 4, 5), "<u8"))
+    for ask in (desk.views.open, desk.views.register):
+        with pytest.raises(InvalidOptionError, match="casting=wrap has no effect") as caught:
+            ask(SINGLE_USER, "scan", {"casting": "wrap"})
+        assert caught.value.hint == "Add a dtype, such as '<u1', or leave casting out"
+    for spec in ({"casting": "safe"}, {"casting": "wrap", "bin": {"nav": 2}}):
+        desk.views.open(SINGLE_USER, "scan", spec).close()
     desk.close()
 
 

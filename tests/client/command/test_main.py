@@ -50,6 +50,14 @@ def start(service: FakeService, *args: object, **how: Any) -> subprocess.Popen[b
     return subprocess.Popen([*command, *map(str, args)], cwd=ROOT, stderr=subprocess.PIPE, **how)
 
 
+@pytest.mark.parametrize("more", ["--mode whole", "--mode duplex --format bin", "--format arrow"])
+def test_the_size_of_parts_is_of_parts(
+    service: FakeService, source: Path, capsys: pytest.CaptureFixture[str], more: str
+) -> None:
+    assert post(service, source, "-o", source.with_name("out"), *more.split()) == 2
+    assert "--part-size is of mode parts, and this is mode " in capsys.readouterr().err
+
+
 def test_to_a_file(
     service: FakeService, source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from app.runs.uploads.appending import ContentHasher
-
 from .exchange import Exchange, Refusal, Seen
 from .frames import DATA, END, Frames, with_beats
 
@@ -32,6 +30,8 @@ class Stored:
 
     def json(self, ident: str) -> dict[str, Any]:
         state = "complete" if self.complete else "uploading" if self.data else "created"
+        from app.runs.uploads.appending import ContentHasher  # which there is not beside torch
+
         hasher = ContentHasher()
         hasher.update(memoryview(self.data))
         return {
