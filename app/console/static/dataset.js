@@ -77,6 +77,7 @@ async function start(dataset) {
     fail(problem);
     blamed = figure;
     over = [404, 410, 412].includes(problem.status);
+    for (const each of (over ? page : figure).querySelectorAll("figcaption")) each.textContent = each.textContent.replace(/^Computing/, "Not computed");
     trouble.querySelector("button").hidden = !over;
     if (!over) return;
     for (const control of running.values()) control.abort();
@@ -111,6 +112,11 @@ async function start(dataset) {
   const image = new Picture(find("#scan"), look("nav", "viridis"), () => keep());
   const picture = new Picture(find("#frame"), look("frame", "inferno"), () => keep());
 
+  // Says what is asked for, and that what stands there is not that yet.
+  const pending = (shown, what) => {
+    shown.caption.textContent = `${over ? "Not computed" : "Computing"}: ${what} …${shown.values ? " what is seen is of before" : ""}`;
+  };
+
   const corner = () => plane.map((at) => [at, at + 1]);
   const whole = () => [...corner(), ...(nav.length > 1 ? [[0, scan[0]]] : []), [0, scan[1]]];
   const region = ({ y0, y1, x0, x1 }) => [...corner(), ...(nav.length > 1 ? [[y0, y1]] : []), [x0, x1]];
@@ -124,7 +130,7 @@ async function start(dataset) {
   function showFrame(shape) {
     const many = shape.kind !== "point";
     const what = { point: `Frame at ${words(shape)}`, rectangle: `Sum over the frames of a ${words(shape)}`, sum: "Sum over all frames" }[shape.kind];
-    picture.caption.textContent = `${what} …`;
+    pending(picture, what);
     return run(picture.figure, async (how) => {
       let values = new Float32Array(frameSize[0] * frameSize[1]);
       if (many) {
@@ -170,7 +176,7 @@ async function start(dataset) {
   function showImage(shape) {
     cancelAnimationFrame(drawn);
     const what = words(shape);
-    image.caption.textContent = `Exact ${what} …`;
+    pending(image, what);
     return run(image.figure, async (how) => {
       const nav = whole().map(([from, to]) => [from, to, to - from > 1 ? every : 1]);
       const { values } = await reduce(id, { select: { nav } }, reduction(shape), how);

@@ -39,7 +39,7 @@ export class Handle {
     const move = hold(this.value, this.place(event), near, this.shape);
     if (!move) return;
     event.preventDefault();
-    this.stage.focus();
+    this.stage.focus({ preventScroll: true }); // else places move from under the pointer
     this.stage.setPointerCapture(event.pointerId);
     const go = (at) => this.put(move(this.place(at)), false, at.timeStamp);
     const stop = () => {

@@ -154,6 +154,20 @@ def test_a_click_shows_the_frame_there_and_arrows_its_neighbours(
     assert page.text("#frame .scale span") == "1 1/nm"
 
 
+def test_a_press_on_a_picture_that_is_half_seen_chooses_what_is_under_it(
+    page: Page, server: ServerProcess
+) -> None:
+    page.resize(1280, 680)
+    page.open(f"{server.url}/console/datasets/scan?detector=disk:12,16,3").wait(SETTLED)
+    assert page.run("document.querySelector('#frame .stage').getBoundingClientRect().bottom") > 680
+    click(page, "scan", 3, 5)
+    page.wait("document.querySelector('#frame figcaption').textContent === 'Frame at 3, 5'")
+    click(page, "frame", 12, 16)
+    assert detector(page) == "disk:12,16,3"
+    assert page.run("scrollY") == 0
+    page.resize(1280, 1000)
+
+
 def test_the_sum_of_a_region_is_that_of_its_frames(page: Page, server: ServerProcess) -> None:
     page.open(f"{server.url}/console/datasets/scan?place=rectangle:2,6,3,11").wait(SETTLED)
     holds(page, "frame", FRAMES[2:6, 3:11].sum((0, 1)))
