@@ -30,17 +30,19 @@ export const post = (path, value, options = {}) =>
     headers: { "Content-Type": "application/json", ...options.headers },
   });
 
+// A link to what a problem is; its code is for programs.
+export const explained = (code) => make("a", { href: at(`/problems/${encodeURIComponent(code)}`), title: code }, "What is this?");
+
+// Hides what was said while the service did not answer, once it does.
+export function answersAgain(element) { if (element.dataset.offline) element.hidden = true; }
+
 // Shows a problem in an element with role="alert", in the words of a form; names are text, never markup.
 export function show(element, problem, form) {
   const { message, hint } = words(problem, form);
   element.textContent = problem instanceof TypeError ? "The service does not answer." : message;
   if (hint) element.append(document.createElement("br"), hint);
-  if (problem.code) {
-    const link = document.createElement("a");
-    link.href = at(`/problems/${encodeURIComponent(problem.code)}`);
-    link.textContent = problem.code;
-    element.append(" ", link);
-  }
+  if (problem.code) element.append(" ", explained(problem.code));
+  element.dataset.offline = problem instanceof TypeError || "";
   element.hidden = false;
 }
 

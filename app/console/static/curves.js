@@ -212,12 +212,19 @@ function drawNumbers(years, series) {
     `Losses on these curves${exact.flat().every(Boolean) ? "." : "; with ≈ between two points, linear in the return period."}`));
 }
 
+// The table below the chart, as it is seen.
+function saveTable() {
+  const lines = [...numbers.querySelectorAll("tr")].map(({ cells }) => [...cells].map(({ textContent }) => `"${textContent.replaceAll(",", "").replaceAll('"', '""')}"`));
+  make("a", { href: URL.createObjectURL(new Blob([lines.join("\n")])), download: "curves.csv" }).click();
+}
+
 function drawLinks(ids) {
   const query = { summary_ids: ids.join(",") };
   const dark = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "";
   const look = { ...query, theme: dark, currency: state.get("currency"), plot_tvar: types().some((type) => type % 2 === 0) ? "true" : "" };
-  links.replaceChildren("Of this run: ", ...[["csv", query], ["parquet", query], ["svg", look], ["png", look]].flatMap(([format, given]) =>
-    [make("a", { href: at(reportPath(own, "ept", { format, ...given })) }, format), " "]));
+  links.replaceChildren("Files of EPT, all curves of this run alone: ", ...[["csv", query], ["parquet", query], ["svg", look], ["png", look]].flatMap(([format, given]) =>
+    [make("a", { href: at(reportPath(own, "ept", { format, ...given })), download: `ept.${format}` }, format), " "]),
+    "· ", make("button", { class: "plain", type: "button", onclick: saveTable }, "What is seen, as csv"));
 }
 
 async function drawCurves(signal) {
@@ -287,6 +294,7 @@ function offer(run, report, detail) {
 // -- averages ------------------------------------------------------------------------
 
 const CONVERGENCE = { SummaryId: "Summary", SampleSize: "Samples", MeanLoss: "AAL", StandardError: "Standard error", RelativeError: "Relative error", LowerCI: "Lower bound", UpperCI: "Upper bound" };
+const UNKNOWN = /Error|CI/; // of one sample
 const MEANS = { 1: "analytical", 2: "sample" };
 
 async function drawAverages(signal) {
@@ -303,7 +311,7 @@ async function drawAverages(signal) {
   averages.append(make("h3", {}, "Convergence"));
   if (!variantOf(own, "alct")) { averages.append(offer(own, "alct", "The run has no ALCT, the averages by number of samples.")); return; }
   const lines = await readLines(reportPath(own, "alct", query), { signal });
-  averages.append(table(Object.values(CONVERGENCE), lines.map((line) => Object.keys(CONVERGENCE).map((name) => written(line[name]))), `${figureLine("estimates by number of samples")} · the csv below has the parts of the variance, too`));
+  averages.append(table(Object.values(CONVERGENCE), lines.map((line) => Object.keys(CONVERGENCE).map((name) => line.SampleSize < 2 && UNKNOWN.test(name) ? "–" : written(line[name]))), `${figureLine("estimates by number of samples")} · the csv below has the parts of the variance, too`));
 }
 
 function figureLine(what, run = own, name = short(run)) {

@@ -1,10 +1,11 @@
 // Files that are dropped on the first page: losses are uploaded to a run of their own, and what is to
 // be registered is looked for below the dataset roots.
 import { at, json, make, numbersOf, post, show } from "./api.js";
-import { areOver, drop, kindOf, offerUploads } from "./upload.js";
+import { areOver, drop, forget, kindOf, offerUploads, recall, remember } from "./upload.js";
 
 const find = (id) => document.getElementById(id);
 const KINDS = { 1: "gul", 2: "il", 3: "" }; // perspectives of streams of items, by their fourth byte
+const LEFT = "left"; // the run of an upload that did not come to its end
 const registering = (path) => at(`/console/datasets?${new URLSearchParams({ files: path })}#register`);
 let uploads = null; // to the run, once there is one
 
@@ -15,18 +16,21 @@ async function kindOfStream(file) {
 }
 
 // Makes a run of streams and of what lies beside them; returns its page once all of it is sent.
-export async function upload(streams, inputs, { seal, perspective = find("perspective").value, options } = {}) {
-  const run = await (await post("/v1/runs", { perspective, reports: ["aal", "ept", "melt"], options: options ?? {} })).json();
+export async function upload(streams, inputs, { seal, perspective = find("perspective").value, options = {} } = {}) {
+  const run = await (await post("/v1/runs", { perspective, reports: ["aal", "ept", "melt"], options })).json();
   const path = `/v1/runs/${encodeURIComponent(run.id)}`, page = `/console/runs/${encodeURIComponent(run.id)}`;
   find("made").querySelector("a").href = at(page);
   find("made").hidden = false;
+  find("left").hidden = true;
+  remember(LEFT, run.id);
   await new Promise((done) => {
     // A transfer is over a little after it has said so.
     const changed = () => setTimeout(() => { if (areOver()) done(); }, 100);
-    uploads = offerUploads({ path, known: () => new Map(), options: () => ({}), changed });
+    uploads = offerUploads({ path, options: () => options, changed });
     uploads.addInputs(inputs);
     uploads.addStreams(streams);
   });
+  forget(LEFT);
   if (seal) await post(`${path}/seal`, {});
   return page;
 }
@@ -51,19 +55,40 @@ async function take(files, text) {
   try {
     const kinds = await Promise.all(files.map((file) => kindOfStream(file).catch(() => NaN)));
     const streams = files.filter((_file, k) => kinds[k]);
-    files.filter((_file, k) => Number.isNaN(kinds[k])).forEach((file) => tell(file.name, "cannot be read: folders are not taken, the files in them are."));
+    files.filter((_file, k) => Number.isNaN(kinds[k])).forEach((file) => tell(file.name, "cannot be read."));
     const others = files.filter((_file, k) => kinds[k] === 0);
-    const inputs = streams.length || uploads ? others.filter(kindOf) : [];
+    // Of a file in two forms, one is enough: the packed one tells more.
+    const packed = new Set(others.filter(({ name }) => name.endsWith(".bin")).map(kindOf));
+    const belonging = streams.length || uploads ? others.filter(kindOf) : [];
+    const inputs = belonging.filter((file) => file.name.endsWith(".bin") || !packed.has(kindOf(file)));
     const kind = KINDS[kinds.find((each) => each)];
-    const options = { return_periods: numbersOf(find("drop-files").dataset.periods) };
+    const options = inputs.some((file) => kindOf(file) === "return_periods") ? {} : { return_periods: numbersOf(find("drop-files").dataset.periods) };
+    const periods = find("periods"), untold = inputs.find(({ name }) => kindOf({ name }) === "occurrence" && name.endsWith(".csv"));
+    if (periods.value) options.no_of_periods = periods.valueAsNumber;
+    else if (untold && !uploads) {
+      tell(untold.name, "does not tell how many periods there are: fill in their number above, and all is uploaded.");
+      periods.addEventListener("change", () => take(files, text), { once: true });
+      periods.focus();
+      return;
+    }
     if (uploads) { uploads.addInputs(inputs); uploads.addStreams(streams); }
     else if (streams.length) upload(streams, inputs, { ...(kind && { perspective: kind }), options }).then((page) => { location.href = at(page); }, fail);
-    const unknown = others.filter((file) => !inputs.includes(file));
+    const unknown = others.filter((file) => !belonging.includes(file));
     if (!unknown.length) return;
     const listed = await json("/console/files").catch(() => ({ entries: [] }));
     const present = listed.entries.map(({ name }) => name);
     for (const file of unknown) explain(file, present);
   } catch (error) { fail(error); }
+}
+
+// Leads to the run of an upload that a reload has cut off.
+async function remind() {
+  const run = recall(LEFT);
+  if (!run) return;
+  const { runs } = await json("/v1/runs?limit=1000");
+  if (!runs.some(({ id, state }) => id === run && ["created", "uploading", "failed"].includes(state))) { forget(LEFT); return; }
+  find("left").querySelector("a").href = at(`/console/runs/${encodeURIComponent(run)}`);
+  find("left").hidden = uploads !== null;
 }
 
 export function offerDrop() {
@@ -75,4 +100,5 @@ export function offerDrop() {
     take([], event.target.elements.path.value);
   });
   area.hidden = false;
+  remind().catch(() => {});
 }

@@ -1,5 +1,5 @@
 // The first page: throughput while it is looked at, and samples to try the service with.
-import { at, json, post, request, show } from "./api.js";
+import { answersAgain, at, json, post, request, show } from "./api.js";
 import { offerDrop, upload } from "./dropping.js";
 import { size } from "./tables.js";
 
@@ -38,6 +38,7 @@ async function poll() {
     }
     before = now;
     const ready = await fetch(at("/readyz"));
+    answersAgain(problem);
     find("health").textContent = ready.ok ? "ready" : (await ready.json()).reasons.join("; ");
   } catch (error) {
     before = null;

@@ -1,11 +1,11 @@
 // Creates a run of what the form says.
-import { at, post, show } from "./api.js";
+import { at, numbersOf, post, show } from "./api.js";
 
 const form = document.getElementById("new");
 const problem = document.getElementById("problem");
 const needs = document.getElementById("needs");
 const chosen = () => [...form.querySelectorAll('[name="reports"]:checked')];
-const LISTED = { return_periods: true, quantiles: true };
+const LISTED = ["return_periods", "quantiles"];
 
 function neededInputs() {
   return new Set(chosen().flatMap((box) => box.dataset.needs.split(" ")).filter(Boolean));
@@ -21,25 +21,19 @@ function adapt() {
   needs.textContent = files.length ? `These reports need: ${files.join(", ")}. Upload them on the next page.` : "";
 }
 
-function number(text, name) {
-  const value = Number(text);
-  if (Number.isNaN(value)) throw new Error(`${name}: ${text} is no number`);
-  return value;
-}
-
 function spec() {
   const options = { float_width: Number(form.elements.float_width.value), order: form.elements.order.value };
   for (const name of ["partitions", "no_of_periods", "return_periods", "quantiles", "confidence"]) {
     const text = form.elements[name].value.trim();
     if (!text || form.elements[name].closest("[data-for]")?.hidden) continue;
-    options[name] = LISTED[name] ? text.split(/[\s,;]+/).map((each) => number(each, name)) : number(text, name);
+    options[name] = LISTED.includes(name) ? numbersOf(text) : Number(text);
   }
   const days = form.elements.days.value.trim();
   return {
     perspective: form.elements.perspective.value,
     reports: chosen().map((box) => box.value),
     options,
-    ...(days && { days: number(days, "days") }),
+    ...(days && { days: Number(days) }),
   };
 }
 

@@ -36,6 +36,7 @@ async function* bodies(run, report, signal) {
       await seen();
       const both = AbortSignal.any([signal, left.signal]);
       const response = await request(`/v1/runs/${encodeURIComponent(run)}/rows/${report}?${query}`, { signal: both });
+      yield { open: true };
       for await (const some of lines(response.body)) {
         wait = 1;
         for (const line of some) {
@@ -74,6 +75,8 @@ async function read(run, report, signal) {
       if (line.checkpoint) {
         kept = [...kept, ...unsure].slice(-LAST);
         unsure = [];
+      } else if (line.open) {
+        drawn = ""; // in place of what was said of the connection
       } else if (line.cut) {
         count -= unsure.length;
         unsure = [];

@@ -1,5 +1,6 @@
 // The page of a run: how far it has come, as it comes.
-import { at, json, make, numbersOf, post, request, show } from "./api.js";
+import { answersAgain, json, make, numbersOf, post, request, show } from "./api.js";
+import { isSure } from "./deleting.js";
 import { watch } from "./progress.js";
 import { offerRows } from "./rows.js";
 import { draw, fade, remove } from "./streams.js";
@@ -85,7 +86,8 @@ const watching = watch(page.run, {
   changed,
   offline(seconds) {
     offline.hidden = !seconds;
-    if (seconds) offline.textContent = `The service does not answer. What you see may be old; trying again in ${seconds} s.`;
+    if (!seconds) answersAgain(problem);
+    else offline.textContent = `The service does not answer. What you see may be old; trying again in ${seconds} s.`;
   },
   refused(error) {
     show(problem, error);
@@ -97,14 +99,15 @@ const watching = watch(page.run, {
 setInterval(fade, 1000);
 
 const uploads = element("uploads") && offerUploads({
-  path, known: () => streams, options: () => described?.options ?? {},
+  path, options: () => described?.options ?? {},
   // Other things than streams are in no event.
   changed: () => { asked = ""; watching.again(); },
 });
 
 if (uploads) {
-  drop("streams", uploads.addStreams);
-  drop("inputs", uploads.addInputs);
+  const taking = (take) => (files) => { problem.hidden = true; take(files); };
+  drop("streams", taking(uploads.addStreams));
+  drop("inputs", taking(uploads.addInputs));
 }
 
 // -- what is done --------------------------------------------------------------------
@@ -120,31 +123,15 @@ async function attempt(work) {
   watching.again();
 }
 
-// The first click asks, the second does it.
-function isSure(button, question) {
-  if (button.dataset.asked) return true;
-  const before = button.textContent;
-  button.dataset.asked = "1";
-  button.textContent = question;
-  button.addEventListener("blur", () => { delete button.dataset.asked; button.textContent = before; }, { once: true });
-  return false;
-}
-
 element("streams").addEventListener("click", ({ target }) => {
   const { delete: id, again } = target.dataset;
   if (id && isSure(target, "Really?")) attempt(() => request(`${path}/streams/${encodeURIComponent(id)}`, { method: "DELETE" }));
   if (again) chooseAgain(again);
 });
-element("seal")?.addEventListener("click", () => attempt(() => {
-  const periods = numbersOf(element("return-periods")?.value ?? "");
-  return post(`${path}/seal`, periods.length ? { options: { return_periods: periods } } : {});
-}));
-
-const removal = element("delete");
-removal.hidden = false;
-removal.addEventListener("click", () => {
-  if (!isSure(removal, "Really delete it, with all of its streams and reports?")) return;
-  attempt(async () => { await request(path, { method: "DELETE" }); location.href = at("/console/runs"); });
+element("seal")?.addEventListener("click", () => {
+  const input = element("return-periods"), periods = numbersOf(input?.value ?? "");
+  if (input && !input.reportValidity()) return;
+  attempt(() => post(`${path}/seal`, periods.length ? { options: { return_periods: periods } } : {}));
 });
 
 function chooseAgain(stream) {

@@ -1,6 +1,7 @@
 // The table of the streams of a run, with how fast each comes.
 import { at, make, state } from "./api.js";
 import { size, written } from "./tables.js";
+import { recall } from "./upload.js";
 
 const MOST = 300; // rows; a run may have ten thousand streams, and pages list them
 const WINDOW = 3000; // milliseconds that a speed is of
@@ -35,9 +36,11 @@ export function draw(stream, act) {
     if (body.rows.length >= MOST || state.get("after")) return;
     row = make("tr", { id: `stream-${stream.id}` }, make("th", { scope: "row", class: "number" }, String(stream.partition)), ...Array.from({ length: 7 }, () => make("td")));
     [2, 3, 4, 5].forEach((k) => row.cells[k].classList.add("number"));
-    const next = [...body.rows].find((other) => Number(other.cells[0].textContent) > stream.partition);
+    const next = [...body.rows].find((other) => parseInt(other.cells[0].textContent, 10) > stream.partition);
     body.insertBefore(row, next ?? null);
   }
+  const name = recall(stream.id);
+  if (name && !row.cells[0].firstElementChild) row.cells[0].append(make("div", { class: "faint" }, name));
   const [perSecond, events] = stream.state === "uploading" ? speeds(stream) : ["", ""];
   const whole = stream.length === null ? "" : ` of ${written(stream.length)}`;
   const values = [

@@ -2,7 +2,7 @@
 // service keeps name and beginning of each file with its stream, so that the same file is known again
 // on any computer; a name is kept here as well, to ask for it. Files are read part by part.
 import { make, request, show } from "./api.js";
-import { size } from "./tables.js";
+import { size, written } from "./tables.js";
 
 const PART = 8 << 20;
 const BEGINNING = 1 << 20;
@@ -38,8 +38,8 @@ async function digest(file) {
 
 // The storage of a browser may be blocked.
 const key = (stream) => `thalweg-file-${stream}`;
-function remember(stream, name) { try { localStorage.setItem(key(stream), name); } catch { /* asked for without its name */ } }
-function forget(stream) { try { localStorage.removeItem(key(stream)); } catch { /* as above */ } }
+export function remember(stream, name) { try { localStorage.setItem(key(stream), name); } catch { /* asked for without its name */ } }
+export function forget(stream) { try { localStorage.removeItem(key(stream)); } catch { /* as above */ } }
 export function recall(stream) { try { return localStorage.getItem(key(stream)); } catch { return null; } }
 
 const later = (seconds, signal) => new Promise((done, failed) => {
@@ -75,7 +75,8 @@ class Transfer {
     this.bar = make("progress", { max: String(file.size || 1), value: "0", "aria-label": `Sent of ${file.name}` });
     this.said = make("span", { role: "status" });
     this.button = make("button", { class: "plain", type: "button", onclick: () => this.running ? this.pause() : this.start() }, "Pause");
-    this.row = make("li", {}, make("strong", {}, file.name), size(file.size), this.bar, this.said, this.button);
+    this.out = make("button", { class: "plain", type: "button", hidden: true, onclick: () => { this.over = true; this.row.remove(); this.left(); } }, "Leave out");
+    this.row = make("li", {}, make("strong", {}, file.name), size(file.size), this.bar, this.said, this.button, " ", this.out);
     this.say("waiting");
   }
 
@@ -85,7 +86,7 @@ class Transfer {
     this.bar.value = offset;
     const seconds = (performance.now() - this.began) / 1000;
     const sent = offset - this.from;
-    this.say(`${Math.floor(100 * offset / this.file.size)} %${sent > 0 && seconds > 0.5 ? ` · ${size(sent / seconds)}/s` : ""}`);
+    this.say(`${Math.floor(100 * offset / (this.file.size || 1))} %${sent > 0 && seconds > 0.5 ? ` · ${size(sent / seconds)}/s` : ""}`);
   }
 
   pause() {
@@ -104,6 +105,8 @@ class Transfer {
     this.controller = new AbortController();
     this.running = true;
     this.queued = false;
+    this.out.hidden = true;
+    this.button.hidden = false;
     this.row.classList.remove("failed");
     try {
       await this.work(this, this.controller.signal);
@@ -111,7 +114,12 @@ class Transfer {
       this.button.remove();
     } catch (error) {
       if (this.controller.signal.aborted) this.say("paused");
-      else { show(this.said, error); this.row.classList.add("failed"); }
+      else {
+        show(this.said, error);
+        this.row.classList.add("failed");
+        this.out.hidden = false;
+        this.button.hidden = [400, 422].includes(error.status) || error.state === "failed"; // the same file fails again
+      }
       this.button.textContent = "Continue";
     }
     this.running = false;
@@ -129,8 +137,8 @@ function next() {
 export const areOver = () => transfers.every((each) => each.over);
 export const isTransferring = (stream) => transfers.some((each) => each.stream === stream && !each.over);
 
-// Offers uploads to a run. `known()` gives its streams by id as they are now, `options()` its options.
-export function offerUploads({ path, known, options, changed }) {
+// Offers uploads to a run, whose options `options()` gives.
+export function offerUploads({ path, options, changed }) {
   const listed = document.getElementById("transfers");
   let turn = Promise.resolve(); // files look for their streams one after the other
 
@@ -153,22 +161,24 @@ export function offerUploads({ path, known, options, changed }) {
   }
 
   // The stream that has this file, or a part of it; null if none has. Empty streams differ by name only.
-  async function find(file, beginning, signal) {
-    const alike = (await streams(signal)).filter((each) => each.length === file.size && each.state !== "failed");
-    for (const stream of alike) {
+  async function find(file, beginning, all, signal) {
+    for (const stream of all) {
+      if (stream.length !== file.size) continue;
       // A look would end what is being sent.
       const other = transfers.find((each) => each.stream === stream.id && !each.over);
       if (other?.file.name === file.name) throw new Error("This file is being sent already.");
       if (other) continue;
       const { metadata } = await look(stream.id, signal);
-      if (metadata.beginning === beginning && metadata.filename === plain(file.name)) return stream;
+      if (metadata.filename !== plain(file.name)) continue;
+      if (stream.state === "failed") throw new Error(`A file of this name is partition ${stream.partition}, and is faulty. Delete it in the table of streams on the page of the run; then choose the corrected file.`);
+      if (metadata.beginning === beginning) return stream;
     }
     return null;
   }
 
-  async function create(file, beginning, signal) {
-    const wanted = Number(/p(\d{1,6})\.[a-z]+$/i.exec(file.name)?.[1]) || 0;
-    const taken = [...known().values()].some((stream) => stream.partition === wanted);
+  async function create(file, beginning, all, signal) {
+    const wanted = Number(/(?<![a-z])p(\d{1,6})\.[a-z]+$/i.exec(file.name)?.[1]) || 0;
+    const taken = all.some((stream) => stream.partition === wanted);
     const query = wanted && !taken ? `?partition=${wanted}` : "";
     const metadata = `filename ${encode(file.name)},beginning ${encode(beginning)}`;
     const headers = { ...TUS, "Upload-Length": String(file.size), "Upload-Metadata": metadata };
@@ -178,9 +188,9 @@ export function offerUploads({ path, known, options, changed }) {
 
   async function claim(transfer, signal) {
     const { file } = transfer;
-    const beginning = await digest(file);
-    const found = await find(file, beginning, signal);
-    transfer.stream = found?.id ?? await create(file, beginning, signal);
+    const beginning = await digest(file), all = await streams(signal);
+    const found = await find(file, beginning, all, signal);
+    transfer.stream = found?.id ?? await create(file, beginning, all, signal);
     remember(transfer.stream, file.name);
   }
 
@@ -220,6 +230,7 @@ export function offerUploads({ path, known, options, changed }) {
 
   function add(transfer) {
     transfers.push(transfer);
+    transfer.left = changed;
     listed.append(transfer.row);
     transfer.start();
   }
@@ -235,8 +246,8 @@ export function offerUploads({ path, known, options, changed }) {
     try {
       const { length, metadata } = await look(stream, signal);
       const name = metadata.filename ? new TextDecoder().decode(Uint8Array.from(metadata.filename, (letter) => letter.charCodeAt(0))) : "its file";
-      if (length !== null && length !== file.size) throw new Error(`${file.name} has ${file.size} bytes, and ${name} has ${length}: choose the same file.`);
-      if (metadata.beginning && metadata.beginning !== await digest(file)) throw new Error(`${file.name} begins otherwise than ${name}: choose the same file.`);
+      if (length !== null && length !== file.size) throw new Error(`The file that you chose, ${file.name}, has ${written(file.size)} bytes; the one whose upload began, ${name}, has ${written(length)}. Choose that one.`);
+      if (metadata.beginning && metadata.beginning !== await digest(file)) throw new Error(`The file that you chose, ${file.name}, begins otherwise than the one whose upload began, ${name}. Choose that one.`);
       const transfer = new Transfer(file, send);
       transfer.stream = stream;
       add(transfer);
@@ -260,6 +271,14 @@ export function offerUploads({ path, known, options, changed }) {
   return { addAgain, addInputs, addStreams };
 }
 
+// The files below an entry of what is dropped; names that begin with a dot are of the system.
+async function filesBelow(entry) {
+  if (entry.isFile) return entry.name[0] === "." ? [] : [await new Promise((done, failed) => { entry.file(done, failed); })];
+  const reader = entry.createReader(), found = [];
+  for (let some; (some = await new Promise((done, failed) => { reader.readEntries(done, failed); })).length;) found.push(...some);
+  return (await Promise.all(found.map(filesBelow))).flat();
+}
+
 // Takes the files that are dropped on an area or chosen beside it; a dropped text is handed on, too.
 export function drop(name, take) {
   const area = document.getElementById(`drop-${name}`);
@@ -267,6 +286,12 @@ export function drop(name, take) {
   const over = (on) => (event) => { event.preventDefault(); area.classList.toggle("over", on); };
   area.addEventListener("dragover", over(true));
   area.addEventListener("dragleave", over(false));
-  area.addEventListener("drop", (event) => { over(false)(event); take([...event.dataTransfer.files], event.dataTransfer.getData("text")); });
+  area.addEventListener("drop", async (event) => {
+    over(false)(event);
+    // All is asked for at once: it is gone after the first wait.
+    const { dataTransfer: data } = event, files = [...data.files], text = data.getData("text");
+    const entries = [...data.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
+    take(entries.some((entry) => entry.isDirectory) ? (await Promise.all(entries.map(filesBelow))).flat() : files, text);
+  });
   input.addEventListener("change", () => { take([...input.files], ""); input.value = ""; });
 }
