@@ -2,8 +2,8 @@
 
 Pages are complete as they are sent: they list and link without any script. Scripts are modules that
 add what moves: curves, frames, uploads. They are served as they are written, but for comments and
-indentation (styles, for all idle white space), under a path with the digest of all of them, so that a browser may keep them for good
-and no page meets those of another version::
+white space that tells nothing, under a path with the digest of all of them, so that a browser may
+keep them for good and no page meets those of another version::
 
     /console/assets/<digest>/runs.js    imports ./api.js, ./charts.js beside it
 
@@ -42,6 +42,8 @@ PLACES = {name: f"/console/{name.lower()}" for name in _NAMES}
 """Where the navigation of every page leads."""
 _IDLE = re.compile(rb"^\s*(//.*\n\s*)*|(?<=[\])},;]) // .*$", re.MULTILINE)
 """Indentation and comments, before the code of a line and after it."""
+_JOINED = re.compile(rb"(?<=[{,;(])\n|\n(?=[})\]])")
+"""Ends of lines that end no statement; no text has one."""
 _LOOSE = re.compile(rb"/\*.*?\*/|\s*([{};])\s*|(?<=[:,])\s+", re.DOTALL)
 """Comments of a style, and white space that separates nothing."""
 
@@ -105,4 +107,4 @@ def _sent(entry: Traversable) -> bytes:
     content = entry.read_bytes()
     if entry.name.endswith(".css"):
         return _LOOSE.sub(rb"\1", content)
-    return _IDLE.sub(b"", content) if entry.name.endswith(".js") else content
+    return _JOINED.sub(b"", _IDLE.sub(b"", content)) if entry.name.endswith(".js") else content

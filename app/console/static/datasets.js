@@ -116,7 +116,10 @@ id.addEventListener("input", () => { typed = id.value !== ""; });
 function suggest() {
   if (typed) return;
   const last = (paths(files.value)[0] ?? "").split("/").pop().replace(/[*?[\]]/g, "");
-  id.value = last.replace(/(.)\.[^.]*$/, "$1").replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[^A-Za-z0-9]+|-+$/g, "").slice(0, 128);
+  const name = last.replace(/(.)\.[^.]*$/, "$1").replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[^A-Za-z0-9]+|-+$/g, "").slice(0, 120);
+  const taken = new Set([...document.querySelectorAll("[data-id]")].map((row) => row.dataset.id));
+  id.value = name;
+  for (let k = 2; taken.has(id.value); k += 1) id.value = `${name}-${k}`;
 }
 files.addEventListener("input", suggest);
 

@@ -66,7 +66,7 @@ async function take(files, text) {
     const periods = find("periods"), untold = inputs.find(({ name }) => kindOf({ name }) === "occurrence" && name.endsWith(".csv"));
     if (periods.value) options.no_of_periods = periods.valueAsNumber;
     else if (untold && !uploads) {
-      tell(untold.name, "does not tell how many periods there are: fill in their number above, and all is uploaded.");
+      tell(untold.name, "needs the number of periods: fill it in above, and all is uploaded.");
       periods.addEventListener("change", () => take(files, text), { once: true });
       periods.focus();
       return;

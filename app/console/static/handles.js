@@ -67,8 +67,11 @@ export class Handle {
     const kind = this.controls.querySelector("select");
     kind.value = this.value.kind;
     kind.addEventListener("change", () => {
-      this.put(initial(kind.value, this.shape), true);
+      const next = initial(kind.value, this.shape), { y, x } = this.value;
+      if ("radius" in next || "inner" in next) Object.assign(next, y === undefined ? {} : { y, x });
+      this.value = next;
       this.inputs();
+      this.put(next, true);
     });
     this.inputs();
   }
@@ -98,7 +101,7 @@ export class Handle {
     outline(this.svg, this.value);
     for (const input of this.controls.querySelectorAll(".fields input")) {
       if (input === document.activeElement && input.valueAsNumber === this.value[input.name]) continue;
-      input.value = this.value[input.name];
+      input.value = this.value[input.name] ?? "";
       input.setCustomValidity("");
     }
   }

@@ -1,7 +1,8 @@
 // Pipelines: batches looked at, and what a token says.
-import { make, post, request, show, state, whenColoured } from "./api.js";
+import { at, make, post, request, show, state, whenColoured } from "./api.js";
 import { read } from "./arrays.js";
 import { digits, limits } from "./image.js";
+import { ofBatches, showLines } from "./lines.js";
 import { READERS } from "./records.js";
 import { table } from "./tables.js";
 
@@ -123,7 +124,7 @@ async function resume(fetched, seq, token) {
 function batches() {
   const form = find("batch-form");
   if (!form) return;
-  const { id } = form.dataset;
+  const { id, batches: count } = form.dataset;
   let shown = null; // the header of the batch that is seen
   async function fetched(query) {
     const path = `/v1/pipelines/${encodeURIComponent(id)}/batch?${new URLSearchParams(query)}`;
@@ -142,8 +143,15 @@ function batches() {
       find("token").value = shown.token;
       find("next-batch").disabled = find("prove").disabled = false;
       state.set({ batch: shown.seq });
+      find("lines").replaceChildren();
+      showLines(find("lines"), `Batch ${shown.seq} and those after it`, ofBatches(location.origin + at(""), id, shown, "keyed" in form.dataset));
+      find("taking").hidden = false;
     } catch (error) {
       find("batch-shown").replaceChildren();
+      if (error.status === 416) {
+        error.message = `The pipeline ends before that batch${count ? `: its last is number ${count - 1}` : ""}.`;
+        error.hint = "";
+      }
       show(find("batch-problem"), error);
     }
   }

@@ -5,6 +5,7 @@ import { make, request, show } from "./api.js";
 import { size, written } from "./tables.js";
 
 const PART = 8 << 20;
+const FIRST_PART = 1 << 18; // which shows soon how fast it goes
 const BEGINNING = 1 << 20;
 const AT_ONCE = 3; // a browser opens six connections at most
 const LONGEST = 30; // seconds between two attempts
@@ -170,7 +171,7 @@ export function offerUploads({ path, options, changed }) {
       if (other) continue;
       const { metadata } = await look(stream.id, signal);
       if (metadata.filename !== plain(file.name)) continue;
-      if (stream.state === "failed") throw new Error(`A file of this name is partition ${stream.partition}, and is faulty. Delete it in the table of streams on the page of the run; then choose the corrected file.`);
+      if (stream.state === "failed") throw Object.assign(new Error(`A file of this name is partition ${stream.partition}, which is faulty.`), { code: "stream-failed" });
       if (metadata.beginning === beginning) return stream;
     }
     return null;
@@ -206,9 +207,12 @@ export function offerUploads({ path, options, changed }) {
       let { offset } = await look(transfer.stream, signal);
       transfer.from = offset;
       transfer.began = performance.now();
+      let part = FIRST_PART;
       for (transfer.progress(offset); offset < file.size; transfer.progress(offset)) {
+        const sent = performance.now();
         const headers = { ...TUS, "Upload-Offset": String(offset), "Content-Type": "application/offset+octet-stream" };
-        const response = await request(address(transfer.stream), { method: "PATCH", headers, body: file.slice(offset, offset + PART), signal });
+        const response = await request(address(transfer.stream), { method: "PATCH", headers, body: file.slice(offset, offset + part), signal });
+        if (performance.now() - sent < 500) part = Math.min(2 * part, PART);
         offset = Number(response.headers.get("Upload-Offset"));
         worked();
       }
@@ -246,8 +250,8 @@ export function offerUploads({ path, options, changed }) {
     try {
       const { length, metadata } = await look(stream, signal);
       const name = metadata.filename ? new TextDecoder().decode(Uint8Array.from(metadata.filename, (letter) => letter.charCodeAt(0))) : "its file";
-      if (length !== null && length !== file.size) throw new Error(`The file that you chose, ${file.name}, has ${written(file.size)} bytes; the one whose upload began, ${name}, has ${written(length)}. Choose that one.`);
-      if (metadata.beginning && metadata.beginning !== await digest(file)) throw new Error(`The file that you chose, ${file.name}, begins otherwise than the one whose upload began, ${name}. Choose that one.`);
+      if (length !== null && length !== file.size) throw new Error(`Your ${file.name} has ${written(file.size)} bytes; ${name}, whose upload began, has ${written(length)}. Choose that one.`);
+      if (metadata.beginning && metadata.beginning !== await digest(file)) throw new Error(`Your ${file.name} begins otherwise than ${name}, whose upload began. Choose that one.`);
       const transfer = new Transfer(file, send);
       transfer.stream = stream;
       add(transfer);

@@ -147,7 +147,7 @@ def test_a_sample_scan_and_its_batches(page: Page, service: Service) -> None:
     page.run("document.getElementById('token').value = 'nonsense'")
     click(page, "#token-form button")
     page.wait("!document.getElementById('token-problem').hidden")
-    assert "token-malformed" in page.text("#token-problem")
+    assert "too short" in page.text("#token-problem")
     # The browser notes what the service refused.
     page.errors[:] = [each for each in page.errors if "/v1/tokens/inspect" not in each]
     fits(page)
