@@ -37,19 +37,18 @@ const attachment = (layer) => Number(layer[places(layer)[0]]) || 0;
 const limit = (layer) => { const value = layer[places(layer)[1]]; return value == null ? null : Number(value); };
 const topOf = (all) => Math.max(0, ...all.map((layer) => attachment(layer) + (limit(layer) ?? 0)));
 
-const title = (layer) => layer.ReinsName || `Layer ${layer.ReinsNumber}`;
+const title = (layer) => layer.ReinsName || `Layer ${layer.ReinsNumber ?? layers.indexOf(layer) + 1}`;
 // Texts of the service name layers by their places.
 const named = (text) => text.replace(/layers\[(\d+)\](\.?)/g, (place, k, dot) => (layers[k] ? `${title(layers[k])}${dot && ": "}` : place));
 
 // A number times a scale, without what binary fractions add; what is none stays.
 const scaled = (value, scale) => { const found = Number(value) * scale; return Number.isNaN(found) ? value : Number(found.toPrecision(15)); };
-const chargesOf = ({ ReinstatementCharge: charge = 0 }) => String(charge).split(/[;,]/).map((each) => scaled(each, 100)); // in %
+const chargesOf = ({ ReinstatementCharge: charge }) => String(charge ?? 0).split(/[;,]/).map((each) => scaled(each, 100)); // in %
 
 // Reinstatements in words: 2 at 100 %, or at 0 % and 50 %.
 function reinstated(layer) {
   const count = layer.Reinstatement;
-  if (count == null) return "";
-  return `${count} reinstatement${count === 1 ? "" : "s"}${count ? ` at ${chargesOf(layer).map((each) => `${each} %`).join(" and ")}` : ""}`;
+  return count == null ? "" : `${count} reinstatement${count === 1 ? "" : "s"}${count ? ` at ${chargesOf(layer).map((each) => `${each} %`).join(" and ")}` : ""}`;
 }
 
 function words(layer) {
@@ -87,7 +86,7 @@ function drawTower() {
 // -- what is typed ---------------------------------------------------------------------
 
 function numberOf(text) {
-  if (!/^(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text)) throw new Error(`“${text}” is no number such as 1250000 or 0.25, without commas.`);
+  if (!/^(\d+\.?\d*|\.\d+)(e[+-]?\d\d?)?$/i.test(text)) throw new Error(`“${text}” is no number such as 1250000 or 0.25, without commas.`);
   return Number(text);
 }
 
