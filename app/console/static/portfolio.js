@@ -92,9 +92,9 @@ function numberOf(text) {
 
 function ratesOf(text) {
   const rates = {};
-  for (const each of text.trim().split(/[\s,;]+(?=[a-z])/i).filter(Boolean)) {
+  for (const each of text.split(/[\s,;]+(?=[a-z])/i).filter(Boolean)) {
     const [, name, rate] = each.match(/^([A-Z]{3})\s*[:=]?\s*(\S.*)$/) ?? [];
-    if (!name || name in rates) throw new Error(`“${each}” is no rate such as USD 0.9, or a second one.`);
+    if (!name || name in rates) throw new Error(`“${each}” cannot be read: give each rate once, as USD 0.9.`);
     rates[name] = numberOf(rate);
   }
   return rates;
@@ -179,8 +179,8 @@ const drawEditor = () => find("layers").replaceChildren(...layers.map(editor));
 
 function question(more) {
   const rates = ratesOf(state.get("rates")), currency = state.get("currency");
-  const sets = list("sets").map((id) => ({ id, weight: numberOf(state.get(`weight.${id}`, "1")), ...(state.get(`repeat.${id}`) && { samples: "repeat" }) }));
-  return { loss_sets: sets, rates, ...(currency && { currency }), ...more };
+  const part = (id) => ({ id, weight: numberOf(state.get(`weight.${id}`, "1")), ...(state.get(`repeat.${id}`) && { samples: "repeat" }) });
+  return { loss_sets: list("sets").map(part), rates, ...(currency && { currency }), ...more };
 }
 
 async function ask(more, signal) {
@@ -291,8 +291,7 @@ async function draw({ moves = false } = {}) {
       const all = await told(wanted(group));
       drawParts(all, programme && await told({ ...wanted(group), ...programme }), group);
     } else if (!group) find("parts").replaceChildren();
-    find("notes").replaceChildren(...[...notes].map((note) => make("li", {}, note)));
-    find("notes").hidden = !notes.size;
+    find("notes").replaceChildren(...[...notes].map((note) => make("p", { class: "note" }, note)));
     section.classList.remove("earlier");
     find("busy").textContent = "";
   } catch (error) {

@@ -239,7 +239,7 @@ def test_terms_that_no_box_has_are_told_and_charges_are_typed_as_they_are_shown(
     given = {**TERMS, "Reinstatement": 2, "ReinstatementCharge": [1, 0.5], "AggAttachment": 5000}
     layer = {"ReinsNumber": 1, "ReinsType": "CXL", "CededPercent": 0.5, **given}
     page.open(f"{chosen}&layers={quote(json.dumps([{**layer, 'ReinsName': 'W' * 80}]))}")
-    page.wait("document.querySelectorAll('#notes li').length === 1")
+    page.wait("document.querySelectorAll('#notes p').length === 1")
     assert f"{'W' * 80}: CededPercent is of each loss" in page.text("#notes")
     assert "2 reinstatements at 100 % and 50 %" in page.text("#tower-said")
     assert page.run(
