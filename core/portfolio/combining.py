@@ -42,7 +42,8 @@ _REFERENCE_BYTES = 12
 _PAIR_BYTES = 28
 _DISTINCT_BYTES = 96
 _TAKEN_BYTES = 20
-_CELL_BYTES = 20
+CELL_BYTES = 20
+"""Memory of a cell."""
 _ROW_BYTES = 12
 _STEP = 1 << 19
 """References that a kernel takes at a time."""
@@ -243,7 +244,7 @@ class Subject:
         """Add up pairs; ``largest`` is left out of the first ones, which are ``alone``."""
         most = np.minimum(np.diff(pairs.rows), self.samples + 1)
         places = np.append(0, most.cumsum())
-        _hold("cells", _CELL_BYTES * int(places[-1]))
+        _hold("cells", CELL_BYTES * int(places[-1]))
         samples = np.empty(places[-1], np.int32)
         sums, largest = np.empty(places[-1]), np.empty(places[-1])
         sizes = np.empty(len(most), np.int64)

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..arrays import Floats, Indices, Rows
-from ..budget import Scope, current
+from ..budget import Scope, check_room, current
+from ..errors import BudgetExceededError
 from ..losses._kernels.annual import COLUMNS, MOMENTS, annual_losses
 from ..losses._kernels.cells import Cells
 from ..losses._kernels.layout import LANES
@@ -43,7 +44,7 @@ from ..losses.reports.tallying import Repeated, pays
 from ..slices import grouped
 from ..sorting import starts_of
 from ._kernels.moments import reduce_cells
-from .combining import Subject
+from .combining import CELL_BYTES, Subject
 from .joining import weights_of
 from .losses import Calendar
 
@@ -64,6 +65,10 @@ REPORTED = {name: REPORTS[name] for name in ("aal", "aal_mean", "ept", "psept")}
 """What can be asked of groups, by name."""
 _PART_CELLS = 1 << 20
 """Cells of groups that are computed together, in one thread."""
+_AT_ONCE = 8
+"""Parts that are computed at the same time, on most machines."""
+_REPORTED_BYTES = 100
+"""Memory of a cell with what reports of it take, but for curves that are read from tallies."""
 _CURVE_CELLS = 1 << 17
 """The same where curves are read: those of a large group come from tallies."""
 
@@ -90,11 +95,11 @@ class RolledUp(NamedTuple):
 def roll_up(
     subject: Subject, question: Question, apply: ParallelMap[Any, Any] = map
 ) -> Iterator[RolledUp]:
-    """Compute reports, some groups at a time: rows of a report ascend by group.
+    """Compute reports, some groups at a time.
 
-    Small groups are computed at the same time as others, large ones one after the other, each by
-    all threads. Rows of the AAL come as ``aalpy`` has them: analytical rows of all groups, then
-    those of samples.
+    Groups are computed at the same time as others, or, where the cells of the largest do not fit
+    together, one after the other, each by all threads. Rows of a report ascend by group; rows of
+    the AAL come as ``aalpy`` has them: analytical rows of all groups, then those of samples.
 
     Args:
         subject: what groups lose.
@@ -109,12 +114,14 @@ def roll_up(
     reads_curves = _reads_curves(question, subject.calendar)
     size = _CURVE_CELLS if reads_curves else _PART_CELLS
     parts = list(grouped(np.append(0, np.cumsum(sizes)), "roll-up", size))
+    of_cell = CELL_BYTES if reads_curves else _REPORTED_BYTES
+    together = len(parts) > 1 and _fit_together(parts, of_cell * sizes)
     later: list[RolledUp] = []
     samples = subject.samples
 
     def compute(part: tuple[int, int]) -> list[tuple[RolledUp, RolledUp]]:
         with Scope("roll-up"):
-            calls = apply if len(parts) == 1 else map
+            calls = map if together else apply
             repeated = None
             if reads_curves and _is_large(part, sizes, samples):
                 cells, repeated = subject.distinct_cells(part[0], calls)
@@ -122,11 +129,21 @@ def roll_up(
                 cells = subject.cells(*part, apply=calls)
             return list(report_cells(cells, subject, part, question, repeated))
 
-    results = map(compute, parts) if len(parts) == 1 else apply(compute, parts)
+    results = apply(compute, parts) if together else map(compute, parts)
     for first, last in itertools.chain.from_iterable(results):
         yield first
         later.append(last)
     yield from (rolled for rolled in later if len(rolled.rows))
+
+
+def _fit_together(parts: Sequence[tuple[int, int]], sizes: Indices) -> bool:
+    """Whether there is memory for the largest parts at the same time."""
+    largest = sorted(int(sizes[a:b].sum()) for a, b in parts)[-_AT_ONCE:]
+    try:
+        check_room("roll-up", sum(largest))
+    except BudgetExceededError:
+        return False
+    return True
 
 
 def _reads_curves(question: Question, calendar: Calendar) -> bool:
@@ -182,8 +199,11 @@ def report_cells(
             rows = empty_rows(REPORTED[name].dtype(question.float_width))
             yield RolledUp(name, rows), RolledUp(name, rows)
             continue
-        sizes = np.diff(cells.starts[of.groups]), np.diff(of.groups)
-        with Scope(name, int(calculator.weigh(*sizes).sum())):
+        counts, periods = np.diff(cells.starts[of.groups]), np.diff(of.groups)
+        if repeated is not None:
+            # Curves are read from tallies, which hold what they take themselves.
+            counts = np.minimum(counts, samples + 1)
+        with Scope(name, int(calculator.weigh(counts, periods).sum())):
             first, last = calculator.compute(of)
         yield RolledUp(name, first), RolledUp(name, last)
 

@@ -116,6 +116,8 @@ class _ExceedanceTable(Calculator):
         ept: list[_Block] = []
         psept: list[_Block] = []
         sizes = len(batch.cells.samples), len(batch.cells.periods)
+        if REPEATED in batch.shared:
+            sizes = 0, sizes[1]
         room = _Room(np.empty(sizes[0]), np.empty(sizes[1], np.int64))
         find_middles(batch.cells, room.middles)
         tallied = self._tally(batch)

@@ -24,6 +24,8 @@ _CELLS_PER_BUCKET = 4
 _LEAST_CELLS = 64
 """Cells of each sample from which on tallies pay."""
 _KEPT_BYTES = 12
+_BUCKET_BYTES = 160
+"""Tallies of what is alone, and of both kinds of curves with their places."""
 _STEP = SLICE // 2
 
 
@@ -74,12 +76,13 @@ class Tally:
         samples: len_sample.
 
     Raises:
-        WorkStoppedError: nobody waits for the result.
+        WorkStoppedError: they do not fit, or nobody waits for the result.
     """
 
     def __init__(self, cells: Cells, repeated: Repeated, samples: int) -> None:
         self._cells, self._repeated = cells, repeated
         self._buckets, count = _choose_buckets(cells, repeated, samples)
+        current().hold("curves", _BUCKET_BYTES * count * (samples + 1))
         self._present = np.zeros(samples + 1, np.uint8)
         self._alone = np.zeros((samples + 1, count, kernel.FIELDS), np.int64)
         self._count(0, repeated.alone, cells.sums, self._alone)

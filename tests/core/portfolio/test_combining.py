@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,7 +14,8 @@ from hypothesis import strategies as st
 
 from core.budget import installed
 from core.errors import BudgetExceededError
-from core.portfolio import combining
+from core.losses.inputs import ReturnPeriods
+from core.portfolio import combining, curves
 from core.portfolio.combining import Subject
 from core.portfolio.curves import Question, roll_up
 from tests import portfolio_oracle as oracle
@@ -88,6 +91,29 @@ class Small:
 
     def release(self, nbytes: int) -> None:
         self.held -= nbytes
+
+
+def test_groups_that_do_not_fit_together_come_one_after_the_other() -> None:
+    losses = {(e, b, s): float(e + b) for e in range(1, 61) for b in (1, 2) for s in range(1, 101)}
+    case = SetCase(100, losses, 60, tuple((p, 0, p) for p in range(1, 61)))
+    subject = Subject([case.member()], 2)
+    question = Question(("aal", "ept"), ReturnPeriods(np.array([5, 2], np.int32)))
+    asked: list[int] = []
+
+    def apply(function: Any, tasks: Any) -> Any:  # noqa: ANN401 - of any types
+        tasks = list(tasks)
+        asked.append(len(tasks))
+        return map(function, tasks)
+
+    def rows(limit: int) -> list[bytes]:
+        asked.clear()
+        with installed(Small(limit)), mock.patch.object(curves, "_PART_CELLS", 1):
+            return [each.rows.tobytes() for each in roll_up(subject, question, apply)]
+
+    assert rows(1 << 30) == rows(1_000_000)
+    assert len(asked) > 1
+    rows(1 << 30)
+    assert asked == [2]
 
 
 def test_a_group_that_does_not_fit_is_refused_before_it_is_held() -> None:
