@@ -42,9 +42,9 @@ PLACES = {name: f"/console/{name.lower()}" for name in _NAMES}
 """Where the navigation of every page leads."""
 _IDLE = re.compile(rb"^\s*(//.*\n\s*)*|(?<=[\])},;]) // .*$", re.MULTILINE)
 """Indentation and comments, before the code of a line and after it."""
-_JOINED = re.compile(rb"(?<=[{,;(])\n|\n(?=[})\]])")
-"""Ends of lines that end no statement; no text has one."""
-_LOOSE = re.compile(rb"/\*.*?\*/|\s*([{};])\s*|(?<=[:,])\s+", re.DOTALL)
+_JOINED = re.compile(rb"(?<=[{,;(\[])\n|;?\n(?=})|\n(?=[)\].])")
+"""Ends of lines that are not needed; no text has one."""
+_LOOSE = re.compile(rb"/\*.*?\*/|;?\s*(})\s*|\s*([{;])\s*|(?<=[:,])\s+", re.DOTALL)
 """Comments of a style, and white space that separates nothing."""
 
 
@@ -106,5 +106,5 @@ class Pages:
 def _sent(entry: Traversable) -> bytes:
     content = entry.read_bytes()
     if entry.name.endswith(".css"):
-        return _LOOSE.sub(rb"\1", content)
+        return _LOOSE.sub(rb"\1\2", content)
     return _JOINED.sub(b"", _IDLE.sub(b"", content)) if entry.name.endswith(".js") else content

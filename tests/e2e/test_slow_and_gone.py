@@ -106,7 +106,7 @@ def test_a_client_that_never_reads_stalls_nobody_and_is_cut(
             seconds = time.monotonic() - begin
         with pytest.raises(ConnectionError):
             idle.answer()
-    assert len(times) > 4
+    assert len(times) > 2
     assert statistics.median(times) < WRITE_SECONDS / 4
     # The upload takes its part of it, on a busy machine for seconds.
     assert 0.9 * WRITE_SECONDS < seconds < 15 * WRITE_SECONDS

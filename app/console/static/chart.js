@@ -9,7 +9,7 @@ const css = (name) => getComputedStyle(document.documentElement).getPropertyValu
 export const colours = () => [1, 2, 3, 4, 5, 6, 7, 8].map((k) => css(`--curve-${k}`));
 const drawn = new WeakMap(); // the chart in an element, with what ends it
 
-const brief = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
+export const brief = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
 
 // 1, 2 and 5 of each decade of an axis, or only its 1 where there are many.
 function decades(_chart, _axis, low, high) {

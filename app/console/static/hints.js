@@ -17,6 +17,7 @@ const HINTS = [
   [/^POST \S+\/seal /, "Seal the run once all of its streams are complete."],
   [/^POST .*reports/, "The page of the run offers to compute them."],
   [/^(GET \/v1\/\S+ lists|POST it to \/v1\/pipelines)/, "The lists that are linked at the top have those there are."],
+  [/"samples": "repeat"/, "Tick “repeat” beside a set of one sample if its losses are certain."],
   [/POST the token/, "Take the token of a batch that is read now."],
 ];
 

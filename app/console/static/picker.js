@@ -37,16 +37,9 @@ export function picker({ run, chosen, most, change }) {
 
   input.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(search, DELAY); });
   input.addEventListener("focus", () => { if (!found.childElementCount) search(); });
-  input.addEventListener("keydown", (event) => { 
+  input.addEventListener("keydown", (event) => {
     if (event.key === "Escape") found.replaceChildren();
     if (event.key === "Enter") found.querySelector("button")?.click();
-    if (event.key === "ArrowDown") { event.preventDefault(); found.querySelector("button")?.focus(); }
-  });
-  found.addEventListener("keydown", (event) => {
-    const step = { ArrowDown: "nextElementSibling", ArrowUp: "previousElementSibling" }[event.key];
-    if (!step) return;
-    event.preventDefault();
-    (event.target.parentElement[step]?.firstChild ?? input).focus();
   });
 
   function drawChips(names) {

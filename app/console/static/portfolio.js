@@ -1,7 +1,7 @@
 // Loss sets together: curves before and after a programme of reinsurance, which is drawn as a tower and
 // moved by sliders, and what each part adds. All that is chosen is in the address.
 import { bind, fill, json, make, post, show, state, svg, whenColoured } from "./api.js";
-import { chart, clear, colours } from "./chart.js";
+import { brief, chart, colours } from "./chart.js";
 import { STANDARD, TYPES } from "./curve.js";
 import { table, written } from "./tables.js";
 
@@ -19,7 +19,7 @@ let turn = new AbortController();
 // -- a programme: layers by the names of OED -------------------------------------------
 
 // Where a layer has its attachment and its limit, by its type.
-const TERMS = ["OccAttachment", "OccLimit", "AggAttachment", "AggLimit", "RiskAttachment", "RiskLimit", "CededPercent", "Reinstatement", "ReinstatementCharge"];
+const TERMS = "OccAttachment OccLimit AggAttachment AggLimit RiskAttachment RiskLimit CededPercent Reinstatement ReinstatementCharge HoursClause OccFranchiseDed OccReverseFranchise".split(" ");
 const places = ({ ReinsType: type }) => TERMS.slice(...(["AXL", "SL"].includes(type) ? [2, 4] : ["FAC", "PR", "SS"].includes(type) ? [4, 6] : [0, 2]));
 const percent = (value, none = 1) => Math.round((value ?? none) * 1e4) / 100;
 let layers = [];
@@ -37,17 +37,24 @@ const attachment = (layer) => Number(layer[places(layer)[0]]) || 0;
 const limit = (layer) => { const value = layer[places(layer)[1]]; return value == null ? null : Number(value); };
 const topOf = (all) => Math.max(0, ...all.map((layer) => attachment(layer) + (limit(layer) ?? 0)));
 
+const title = (layer) => layer.ReinsName || `Layer ${layer.ReinsNumber ?? layers.indexOf(layer) + 1}`;
+// Texts of the service name layers by their places.
+const named = (text) => text.replace(/layers\[(\d+)\](\.?)/g, (place, k, dot) => (layers[k] ? `${title(layers[k])}${dot && ": "}` : place));
+
+// A number times a scale, without what binary fractions add; what is none stays.
+const scaled = (value, scale) => { const found = Number(value) * scale; return Number.isNaN(found) ? value : Number(found.toPrecision(15)); };
+const chargesOf = ({ ReinstatementCharge: charge }) => String(charge ?? 0).split(/[;,]/).map((each) => scaled(each, 100)); // in %
+
 // Reinstatements in words: 2 at 100 %, or at 0 % and 50 %.
-function reinstated({ Reinstatement: count, ReinstatementCharge: charge = 0 }) {
-  if (count == null) return "";
-  const charges = String(charge).split(";").map((each) => `${percent(Number(each))} %`);
-  return `${count} reinstatement${count === 1 ? "" : "s"}${count ? ` at ${charges.join(" and ")}` : ""}`;
+function reinstated(layer) {
+  const count = layer.Reinstatement;
+  return count == null ? "" : `${count} reinstatement${count === 1 ? "" : "s"}${count ? ` at ${chargesOf(layer).map((each) => `${each} %`).join(" and ")}` : ""}`;
 }
 
 function words(layer) {
   const line = limit(layer);
   const what = layer.ReinsType === "QS" ? `${percent(layer.CededPercent)} % of all losses` : `${line === null ? "unlimited" : written(line)} xs ${written(attachment(layer))}`;
-  return [`${layer.ReinsName || `Layer ${layer.ReinsNumber}`}: ${what}`, `${percent(layer.PlacedPercent)} % placed`, reinstated(layer)].filter(Boolean).join(", ");
+  return [`${title(layer)}: ${what}`, `${percent(layer.PlacedPercent)} % placed`, reinstated(layer)].filter(Boolean).join(", ");
 }
 
 // -- the tower -------------------------------------------------------------------------
@@ -59,20 +66,51 @@ function drawTower() {
   const priorities = [...new Set(layers.map((layer) => layer.InuringPriority ?? 1))].sort((a, b) => a - b);
   const wide = (WIDE - LEFT) / Math.max(1, priorities.length);
   const y = (loss) => HIGH - 20 - Math.min(loss / top, 1) * (HIGH - 40);
-  const ticks = [0, 0.25, 0.5, 0.75, 1].map((part) => svg("text", { x: LEFT - 8, y: y(part * top) + 4, "text-anchor": "end" }, written(Math.round(part * top))));
-  const boxes = layers.flatMap((layer, k) => {
+  const ticks = [0, 0.25, 0.5, 0.75, 1].map((part) => svg("text", { x: LEFT - 8, y: y(part * top) + 4, "text-anchor": "end" }, brief.format(part * top)));
+  const boxes = layers.flatMap((layer) => {
     const left = LEFT + priorities.indexOf(layer.InuringPriority ?? 1) * wide;
     const low = attachment(layer), line = limit(layer);
     const upper = y(line === null ? top : low + line), height = Math.max(y(low) - upper, 2);
     const share = (layer.PlacedPercent ?? 1) * (layer.CededPercent ?? 1);
     const frame = { x: left, y: upper, height };
     return [svg("rect", { ...frame, width: wide - 6, class: "whole" }), svg("rect", { ...frame, width: Math.max((wide - 6) * share, 1), class: `layer ${layer.ReinsType}` }, svg("title", {}, words(layer))),
-      ...(height > 14 ? [svg("text", { x: left + 6, y: Math.min(upper + 14, HIGH - 24) }, layer.ReinsName || `Layer ${layer.ReinsNumber ?? k + 1}`)] : []),
+      ...(height > 14 ? [svg("text", { x: left + 6, y: Math.min(upper + 14, HIGH - 24) }, title(layer))] : []),
       ...(height > 32 && layer.Reinstatement != null ? [svg("text", { x: left + 6, y: upper + 30 }, reinstated(layer))] : [])];
   });
   find("tower").setAttribute("viewBox", `0 0 ${WIDE} ${HIGH}`);
   find("tower").replaceChildren(...ticks, svg("line", { x1: LEFT - 4, x2: WIDE, y1: y(0), y2: y(0) }), ...boxes);
+  for (const text of find("tower").querySelectorAll("rect ~ text")) while (text.getComputedTextLength() > wide - 14) text.textContent = text.textContent.replace(/.…?$/, text.textContent.length > 2 ? "…" : "");
   find("tower-said").textContent = layers.map(words).join("; ") || "No layer: net losses are the gross ones.";
+}
+
+// -- what is typed ---------------------------------------------------------------------
+
+function numberOf(text) {
+  if (!/^(\d+\.?\d*|\.\d+)(e[+-]?\d\d?)?$/i.test(text)) throw new Error(`“${text}” is no number such as 1250000 or 0.25, without commas.`);
+  return Number(text);
+}
+
+function ratesOf(text) {
+  const rates = {};
+  for (const each of text.split(/[\s,;]+(?=[a-z])/i).filter(Boolean)) {
+    const [, name, rate] = each.match(/^([A-Z]{3})\s*[:=]?\s*(\S.*)$/) ?? [];
+    if (!name || name in rates) throw new Error(`“${each}” cannot be read: give each rate once, as USD 0.9.`);
+    rates[name] = numberOf(rate);
+  }
+  return rates;
+}
+
+// Reads a box, and says beside it what is wrong with its text, which is then undefined, or remarkable.
+function read(input, reader) {
+  const label = input.closest("label"), text = input.value.trim();
+  let value, fault = input.validity.patternMismatch ? input.title : "";
+  try { value = reader(text); } catch (error) { fault = `${error.message} ${input.title}`; }
+  input.setCustomValidity(fault);
+  input.ariaInvalid = fault ? "true" : null;
+  label.querySelector("small")?.remove();
+  const little = input.dataset.scale && text.split(";").every((each) => each > 0 && each <= 1);
+  if (fault || little) label.append(make("small", { role: "status" }, fault || `${text} %: all of it is 100`));
+  return value;
 }
 
 // -- its editor ------------------------------------------------------------------------
@@ -93,13 +131,24 @@ function retype(layer, type) {
 
 function follow(input, layer, range) {
   const { name } = input, scale = Number(input.dataset.scale ?? 1), value = layer[name];
-  if (value !== undefined) input.value = typeof value === "number" ? Number((value * scale).toPrecision(12)) : value;
+  const isList = name === "ReinstatementCharge";
+  const reader = (text) => {
+    if (input.dataset.text || !text) return text;
+    const found = (isList ? text.split(/\s*;\s*|\s+/) : [text]).map(numberOf);
+    if (Math.max(...found) > input.dataset.most) throw new Error(`“${text}” is too much.`);
+    const values = found.map((each) => scaled(each, 1 / scale));
+    return values[1] === undefined ? values[0] : values.join(";");
+  };
+  if (value != null) input.value = isList ? chargesOf(layer).join(";") : input.dataset.text ? value : scaled(value, scale);
   input.addEventListener("input", () => {
-    const text = input.value.trim();
-    if (name === "ReinsType") retype(layer, text);
-    else if (text === "") delete layer[name];
-    else if (name === "Reinstatement") Object.assign(layer, { Reinstatement: Number(text), ReinstatementCharge: layer.ReinstatementCharge ?? 1 });
-    else layer[name] = Number.isNaN(Number(text)) || input.dataset.text ? text : Number(text) / scale;
+    if (name === "ReinsType") { retype(layer, input.value); moved(); return; }
+    const found = read(input, reader);
+    if (found === "") delete layer[name]; else if (found !== undefined) layer[name] = found;
+    if (name === "Reinstatement" && found) {
+      const charge = input.closest("fieldset").querySelector("[name=ReinstatementCharge]");
+      charge.value ||= 100;
+      charge.dispatchEvent(new Event("input"));
+    }
     if (range) range.value = input.value;
     moved();
   });
@@ -113,7 +162,13 @@ function editor(layer) {
   const fields = find("layer").content.firstElementChild.cloneNode(true);
   fields.querySelector("legend").textContent = `Layer ${layer.ReinsNumber}`;
   for (const part of fields.querySelectorAll("[data-of]")) part.hidden = !part.dataset.of.includes(layer.ReinsType);
-  for (const input of fields.querySelectorAll("[name]")) follow(input, layer, input.closest("div")?.querySelector("[type=range]"));
+  const others = { ...layer, ReinsNumber: undefined };
+  for (const input of fields.querySelectorAll("[name]")) {
+    follow(input, layer, input.closest("div")?.querySelector("[type=range]"));
+    if (!input.closest("[hidden]")) delete others[input.name];
+  }
+  const also = JSON.stringify(others).slice(1, -1);
+  if (also) fields.append(make("p", { class: "faint" }, `By its JSON also: ${also.replaceAll('"', "")}`));
   fields.querySelector("button").addEventListener("click", () => { layers = layers.filter((each) => each !== layer); drawEditor(); moved(); });
   return fields;
 }
@@ -123,19 +178,18 @@ const drawEditor = () => find("layers").replaceChildren(...layers.map(editor));
 // -- questions -------------------------------------------------------------------------
 
 function question(more) {
-  const rates = [...state.get("rates").matchAll(/([A-Z]{3})\s*[:=]?\s*([\d.]+(?:e-?\d+)?)/g)].map(([, name, rate]) => [name, Number(rate)]);
-  const currency = state.get("currency");
-  return { loss_sets: list("sets").map((id) => ({ id })), ...(currency && { currency }), ...(rates.length && { rates: Object.fromEntries(rates) }), ...more };
+  const rates = ratesOf(state.get("rates")), currency = state.get("currency");
+  const part = (id) => ({ id, weight: numberOf(state.get(`weight.${id}`, "1")), ...(state.get(`repeat.${id}`) && { samples: "repeat" }) });
+  return { loss_sets: list("sets").map(part), rates, ...(currency && { currency }), ...more };
 }
 
 async function ask(more, signal) {
   const body = question(more), key = JSON.stringify(body);
-  const known = answers.get(key);
-  if (known) return known;
-  const { tables } = await (await post("/v1/portfolios/query", body, { signal })).json();
+  if (answers.has(key)) return answers.get(key);
+  const answer = await (await post("/v1/portfolios/query", body, { signal })).json();
   if (more.programme) { answers.delete(priced); priced = key; }
-  answers.set(key, tables);
-  return tables;
+  answers.set(key, answer);
+  return answer;
 }
 
 // Years at which curves are asked for: usual ones, and between these every nth of those a screen shows.
@@ -169,7 +223,7 @@ const PRICED = { ExpectedLoss: "Expected loss", SDLoss: "Standard deviation", At
 function drawPriced(net) {
   const rows = (net?.layers ?? []).filter((row) => row.SampleType === 2);
   const cell = (value, title) => (title.endsWith("%") && value != null ? String(percent(value)) : written(value));
-  find("priced").replaceChildren(...(rows.length ? [table(["Layer", ...Object.values(PRICED)], rows.map((row) => [row.Name || String(row.Layer), ...Object.entries(PRICED).map(([name, title]) => cell(row[name], title))]), "Of the placed share, in a year; means over samples.")] : []));
+  find("priced").replaceChildren(...(rows.length ? [table(["Layer", ...Object.values(PRICED)], rows.map((row) => [row.Name || `Layer ${row.Layer}`, ...Object.entries(PRICED).map(([name, title]) => cell(row[name], title))]), "Of the placed share, in a year; means over samples.")] : []));
 }
 
 // What each part adds: to the average, or to the mean of the losses at and above a return period.
@@ -190,6 +244,19 @@ function drawParts(gross, net, group) {
 
 // -- what is done ----------------------------------------------------------------------
 
+// Figures that are seen are no answer to what the page asks now.
+function earlier() {
+  section.classList.add("earlier");
+  find("busy").textContent = find("averages").childElementCount ? "The figures below are of the earlier question." : "";
+}
+
+function refused(error) {
+  earlier();
+  error.message = named(error.message);
+  show(problem, error);
+  problem.scrollIntoView({ block: "nearest" });
+}
+
 // Curves of a layer that moves have fewer points, and only the types that are seen; all numbers are exact.
 async function draw({ moves = false } = {}) {
   turn.abort();
@@ -199,31 +266,37 @@ async function draw({ moves = false } = {}) {
   const ids = list("sets"), group = state.get("group");
   section.hidden = !ids.length;
   if (!ids.length) return;
+  if (document.querySelector("main [aria-invalid]")) { earlier(); return; }
   try {
+    const notes = new Set();
+    const told = async (more) => {
+      const answer = await ask(more, signal);
+      for (const note of answer.notes ?? []) notes.add(named(note));
+      return answer.tables;
+    };
     await Promise.all(ids.map(async (id) => sets.has(id) || sets.set(id, await json(`/v1/portfolios/loss-sets/${encodeURIComponent(id)}`, { signal }))));
     offerGroups(ids);
-    const programme = layers.length ? { programme: { layers } } : null;
+    const programme = layers.length ? { programme: { layers }, of: "net" } : null;
     const curves = { report: "summary", curves: "Ff", return_periods: years() };
     const seen = moves ? { curves: ["f", "F"].filter((_letter, k) => types().some((type) => (type > 2) === (k > 0))).join(""), return_periods: years(FEWER) } : curves;
     find("busy").textContent = "Computing …";
-    const gross = await ask(curves, signal);
-    const net = programme && await ask({ ...curves, ...seen, ...programme, of: "net" }, signal);
+    const gross = await told(curves);
+    const net = programme && await told({ ...curves, ...seen, ...programme });
     drawCurves(gross, net, seen.return_periods);
     drawPriced(net);
     drawTower();
     if (!find("layers").childElementCount && layers.length) drawEditor();
     find("chart").dataset.of = JSON.stringify(layers);
     if (!moves && group) {
-      const all = await ask(wanted(group), signal);
-      drawParts(all, programme && await ask({ ...wanted(group), ...programme, of: "net" }, signal), group);
+      const all = await told(wanted(group));
+      drawParts(all, programme && await told({ ...wanted(group), ...programme }), group);
     } else if (!group) find("parts").replaceChildren();
+    find("notes").replaceChildren(...[...notes].map((note) => make("p", { class: "note" }, note)));
+    section.classList.remove("earlier");
     find("busy").textContent = "";
   } catch (error) {
     if (error.name === "AbortError") return;
-    find("busy").textContent = "";
-    clear(find("chart"));
-    show(problem, error);
-    problem.scrollIntoView({ block: "nearest" });
+    refused(error);
   }
 }
 
@@ -259,7 +332,14 @@ function offerGroups(ids) {
 }
 
 const controls = [...document.querySelectorAll("#sets [name], .controls [name], [name=group], [name=part]")];
-for (const input of controls) input.disabled = false;
+for (const input of controls) {
+  const { name, type } = input;
+  input.disabled = false;
+  if (type === "text") input.addEventListener("change", () => {
+    read(input, name === "rates" ? ratesOf : (text) => text && name !== "currency" && numberOf(text));
+    if (input.ariaInvalid) draw();
+  });
+}
 bind(controls, (values) => { state.set(values); draw(); });
 find("add").addEventListener("click", () => {
   layers.push({ ReinsNumber: Math.max(0, ...layers.map((layer) => layer.ReinsNumber || 0)) + 1, ReinsType: "CXL", OccAttachment: topOf(layers) || stepOf() * 20, OccLimit: stepOf() * 40 });
@@ -271,7 +351,7 @@ find("apply").addEventListener("click", () => {
     layers = readLayers(find("programme").value);
     drawEditor();
     moved();
-  } catch (error) { show(problem, error); }
+  } catch (error) { refused(error); }
 });
 const form = find("make");
 if (form) {

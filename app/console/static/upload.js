@@ -209,10 +209,9 @@ export function offerUploads({ path, options, changed }) {
       transfer.began = performance.now();
       let part = FIRST_PART;
       for (transfer.progress(offset); offset < file.size; transfer.progress(offset)) {
-        const sent = performance.now();
         const headers = { ...TUS, "Upload-Offset": String(offset), "Content-Type": "application/offset+octet-stream" };
         const response = await request(address(transfer.stream), { method: "PATCH", headers, body: file.slice(offset, offset + part), signal });
-        if (performance.now() - sent < 500) part = Math.min(2 * part, PART);
+        part = Math.min(2 * part, PART);
         offset = Number(response.headers.get("Upload-Offset"));
         worked();
       }

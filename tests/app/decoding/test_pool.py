@@ -327,7 +327,7 @@ def test_a_library_that_was_taken_over_can_only_lie(
         "import os, stat\n"
         "def value(octets):\n"
         "    if len(octets) == 1000: return 0\n"
-        "    for fd in range(3, 200):\n"
+        "    for fd in sorted(map(int, os.listdir('/proc/self/fd'))):\n"
         "        try: found = stat.S_ISSOCK(os.fstat(fd).st_mode)\n"
         "        except OSError: continue\n"
         f"        if found: {LIARS[how]}\n"

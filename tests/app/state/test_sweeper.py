@@ -190,7 +190,7 @@ def test_it_runs_in_a_thread_until_it_is_closed(tmp_path: Path) -> None:
 
     def chore() -> bool:
         runs.append(1)
-        more = next(left)
+        more = next(left, False)
         if not more:
             swept.set()
         return more

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -27,6 +28,7 @@ TABLE = (
     "[...document.querySelectorAll('#%s tr')]"
     ".map((row) => [...row.cells].map((cell) => cell.innerText))"
 )
+PROGRAMME = "document.getElementById('programme').value"
 YEARS = [250, 100, 50]
 
 
@@ -121,7 +123,7 @@ def add_a_layer(page: Page, **values: str) -> dict[str, Any]:
     page.wait("document.querySelectorAll('#layers fieldset').length === 1")
     for name, value in values.items():
         put(page, f"#layers [name={name}]", value)
-    layers = json.loads(page.run("document.getElementById('programme').value"))["layers"]
+    layers = json.loads(page.run(PROGRAMME))["layers"]
     drawn(page, layers)
     return dict(layers[0])
 
@@ -186,7 +188,8 @@ def test_a_programme_that_cannot_be_is_told(page: Page, chosen: str) -> None:
     wrong = json.dumps({"layers": [{"ReinsTyp": "CXL"}]})
     page.run(f"document.getElementById('programme').value = {json.dumps(wrong)}")
     page.run("document.getElementById('apply').click()")
-    page.wait("document.getElementById('problem').innerText.includes('ReinsTyp')")
+    page.wait("document.getElementById('problem').innerText.includes('Layer 1: ReinsTyp')")
+    assert "earlier question" in page.text("#busy")
     page.run("document.querySelector('#layers button').click()")
     page.wait("document.getElementById('problem').hidden")
     drawn(page, [])
@@ -202,6 +205,55 @@ def test_an_address_that_is_wrong_is_told(page: Page, server: Service, chosen: s
     page.wait("document.querySelector('#problem:not([hidden])').innerText.includes('no loss set')")
     assert "/v1/" not in page.text("#problem")
     page.errors[:] = [error for error in page.errors if "404" not in error]
+
+
+def test_what_cannot_be_read_is_said_at_its_box_and_asks_nothing(page: Page, chosen: str) -> None:
+    page.open(chosen)
+    drawn(page, [])
+    layer = add_a_layer(page, OccLimit="200000")
+    before = number(page.text("#averages dd"))
+    boxes = {
+        ".controls [name=rates]": ("EUR 1,25", ""),
+        f"#sets [name='weight.{chosen.rpartition('=')[2]}']": ("2,0", "2"),
+        "#layers [name=OccLimit]": ("200,000", "200000"),
+        "#layers [name=PlacedPercent]": ("150", ""),
+    }
+    for box, (wrong, right) in boxes.items():
+        event = "input" if box.startswith("#layers") else "change"
+        put(page, box, wrong, event)
+        text = wrong.rpartition(" ")[2]
+        page.wait(f"document.querySelector('main small').innerText.includes('“{text}”')")
+        page.wait("document.getElementById('busy').innerText.includes('earlier question')")
+        assert json.loads(page.run(PROGRAMME))["layers"] == [layer]
+        put(page, box, right, event)
+        page.wait("!document.querySelector('.earlier, main small')")
+    drawn(page, [layer])
+    assert number(page.text("#averages dd")) == pytest.approx(2 * before, abs=2)
+    put(page, "#layers [name=PlacedPercent]", "0.3")
+    page.wait("document.querySelector('#layers small').innerText.includes('all of it is 100')")
+
+
+def test_terms_that_no_box_has_are_told_and_charges_are_typed_as_they_are_shown(
+    page: Page, chosen: str
+) -> None:
+    given = {**TERMS, "Reinstatement": 2, "ReinstatementCharge": [1, 0.5], "AggAttachment": 5000}
+    layer = {"ReinsNumber": 1, "ReinsType": "CXL", "CededPercent": 0.5, **given}
+    page.open(f"{chosen}&layers={quote(json.dumps([{**layer, 'ReinsName': 'W' * 80}]))}")
+    page.wait("document.querySelectorAll('#notes p').length === 1")
+    assert f"{'W' * 80}: CededPercent is of each loss" in page.text("#notes")
+    assert "2 reinstatements at 100 % and 50 %" in page.text("#tower-said")
+    assert page.run(
+        "[...document.querySelectorAll('#tower rect ~ text')].every((text) =>"
+        " text.getBBox().x + text.getBBox().width <= 420)"
+    )
+    assert "CededPercent:0.5" in page.text("#layers .faint")
+    assert page.run("document.querySelector('#layers label [name=AggAttachment]').value") == "5000"
+    charge = page.run("document.querySelector('#layers [name=ReinstatementCharge]').value")
+    assert charge == "100;50"
+    put(page, "#layers [name=ReinstatementCharge]", "100; 50")
+    typed = json.loads(page.run(PROGRAMME))["layers"]
+    assert typed[0]["ReinstatementCharge"] == "1;0.5"
+    drawn(page, typed)
 
 
 def test_losses_in_another_currency_need_a_rate(page: Page, server: Service, run: str) -> None:
