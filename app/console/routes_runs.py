@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
+from operator import itemgetter
 from typing import Annotated, Any, Literal, cast, get_args
 
 from fastapi import Query
@@ -17,7 +20,7 @@ from app.http.identity import Identity
 from app.http.json_bodies import json_response
 from app.losses.inputs import KINDS
 from app.runs.describing import describe_briefly, describe_stream
-from app.runs.records import RunRecord
+from app.runs.records import RunRecord, StreamRecord
 from app.runs.results.segments import stream_header
 from app.runs.service import RunService
 from app.runs.spec import RunSpec
@@ -64,7 +67,8 @@ async def runs(
             last = page[-1].id if len(page) == PAGE else None
             if last is None or len(found) >= PAGE // 2:
                 break
-        return found, last
+        # Pages follow each other by id: within one, the newest is first.
+        return sorted(found, key=itemgetter("created"), reverse=True), last
 
     found, last = await service.threads.start(look)
     states = get_args(State)[1:]
@@ -96,13 +100,22 @@ async def run(console: Console, who: IdentityDep, ident: str, after: After = "")
     def look() -> dict[str, Any]:
         record = service.runs.get(who, ident)
         described = service.describe(record)
-        page = [describe_stream(stream) for stream in service.streams.page(record, after, PAGE)]
+        streams = service.streams.page(record, after, PAGE)
+        page = [{**describe_stream(each), "file": _file_name(each)} for each in streams]
         last = page[-1]["id"] if len(page) == PAGE else None
         return {"run": described, "streams": page, "after": last}
 
     rows = [name for name, report in REPORTS.items() if report.scope != "run"]
     found = await service.threads.start(look)
     return console.pages.answer("run", **found, inputs=KINDS, row_reports=rows)
+
+
+def _file_name(stream: StreamRecord) -> str:
+    """Return the name of the file that a stream is of; "" if its uploader did not tell."""
+    name = re.search(r"(?:^|,) *filename ([\w+/=]+)", stream.metadata)
+    with suppress(ValueError):
+        return b64decode(name[1]).decode(errors="replace")[:_NAME] if name else ""
+    return ""
 
 
 @router.get("/{ident}/about")

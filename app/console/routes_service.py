@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import closing
+from operator import itemgetter
 from typing import Any
 
 from fastapi import Request
@@ -81,7 +82,10 @@ async def portfolio(console: Console, who: IdentityDep, after: After = "") -> Re
         last = page[-1].id if len(page) >= PAGE else None
         found = (run for run in runs.page(who, "", _RUNS) if not runs.is_expired(run))
         done = [describe_briefly(run, 0) for run in found if run.state == "done"]
-        return {"sets": [known.describe() for known in page], "after": last, "runs": done}
+        sets = [known.describe() for known in page]
+        for each in (sets, done):
+            each.sort(key=itemgetter("created"), reverse=True)
+        return {"sets": sets, "after": last, "runs": done}
 
     return console.pages.answer("portfolio", **await parts.threads.start(look))
 

@@ -212,19 +212,12 @@ function drawNumbers(years, series) {
     `Losses on these curves${exact.flat().every(Boolean) ? "." : "; with ≈ between two points, linear in the return period."}`));
 }
 
-// The table below the chart, as it is seen.
-function saveTable() {
-  const lines = [...numbers.querySelectorAll("tr")].map(({ cells }) => [...cells].map(({ textContent }) => `"${textContent.replaceAll(",", "").replaceAll('"', '""')}"`));
-  make("a", { href: URL.createObjectURL(new Blob([lines.join("\n")])), download: "curves.csv" }).click();
-}
-
 function drawLinks(ids) {
   const query = { summary_ids: ids.join(",") };
   const dark = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "";
   const look = { ...query, theme: dark, currency: state.get("currency"), plot_tvar: types().some((type) => type % 2 === 0) ? "true" : "" };
-  links.replaceChildren("Files of EPT, all curves of this run alone: ", ...[["csv", query], ["parquet", query], ["svg", look], ["png", look]].flatMap(([format, given]) =>
-    [make("a", { href: at(reportPath(own, "ept", { format, ...given })), download: `ept.${format}` }, format), " "]),
-    "· ", make("button", { class: "plain", type: "button", onclick: saveTable }, "What is seen, as csv"));
+  links.replaceChildren("EPT of this run alone, all curves: ", ...[["csv", query], ["parquet", query], ["svg", look], ["png", look]].flatMap(([format, given]) =>
+    [make("a", { href: at(reportPath(own, "ept", { format, ...given })), download: `ept.${format}` }, format), " "]));
 }
 
 async function drawCurves(signal) {

@@ -43,7 +43,7 @@ async function explain(file, present) {
   } else if (kindOf(file)) {
     tell(file.name, `is named like ${kindOf(file)}, which belongs to a run: drop it together with the loss streams.`);
   } else {
-    tell(file.name, "is no loss stream. If it is of a detector, it is not uploaded: put it below the dataset roots, and register its path.");
+    tell(file.name, "is no loss stream. If it is of a detector, put it below the dataset roots, and register its path.");
   }
 }
 
@@ -62,10 +62,11 @@ async function take(files, text) {
     const belonging = streams.length || uploads ? others.filter(kindOf) : [];
     const inputs = belonging.filter((file) => file.name.endsWith(".bin") || !packed.has(kindOf(file)));
     const kind = KINDS[kinds.find((each) => each)];
-    const options = inputs.some((file) => kindOf(file) === "return_periods") ? {} : { return_periods: numbersOf(find("drop-files").dataset.periods) };
-    const periods = find("periods"), untold = inputs.find(({ name }) => kindOf({ name }) === "occurrence" && name.endsWith(".csv"));
+    const options = {}, periods = find("periods"), of = (kind) => inputs.find((file) => kindOf(file) === kind);
+    if (!of("return_periods")) options.return_periods = numbersOf(find("drop-files").dataset.periods);
+    const untold = of("occurrence");
     if (periods.value) options.no_of_periods = periods.valueAsNumber;
-    else if (untold && !uploads) {
+    else if (untold?.name.endsWith(".csv") && !uploads) {
       tell(untold.name, "needs the number of periods: fill it in above, and all is uploaded.");
       periods.addEventListener("change", () => take(files, text), { once: true });
       periods.focus();
@@ -85,8 +86,8 @@ async function take(files, text) {
 async function remind() {
   const run = recall(LEFT);
   if (!run) return;
-  const { runs } = await json("/v1/runs?limit=1000");
-  if (!runs.some(({ id, state }) => id === run && ["created", "uploading", "failed"].includes(state))) { forget(LEFT); return; }
+  const { state } = await json(`/v1/runs/${encodeURIComponent(run)}`);
+  if (!["created", "uploading", "failed"].includes(state)) return;
   find("left").querySelector("a").href = at(`/console/runs/${encodeURIComponent(run)}`);
   find("left").hidden = uploads !== null;
 }
@@ -100,5 +101,5 @@ export function offerDrop() {
     take([], event.target.elements.path.value);
   });
   area.hidden = false;
-  remind().catch(() => {});
+  remind().catch(({ status }) => status === 404 && forget(LEFT));
 }

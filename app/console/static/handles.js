@@ -67,8 +67,8 @@ export class Handle {
     const kind = this.controls.querySelector("select");
     kind.value = this.value.kind;
     kind.addEventListener("change", () => {
-      const next = initial(kind.value, this.shape), { y, x } = this.value;
-      if ("radius" in next || "inner" in next) Object.assign(next, y === undefined ? {} : { y, x });
+      const next = initial(kind.value, this.shape);
+      for (const name of "yx") if (name in next && name in this.value) next[name] = this.value[name];
       this.value = next;
       this.inputs();
       this.put(next, true);

@@ -3,16 +3,16 @@
 // By the code of the problem, or by how the hint begins.
 const CODES = {
   unauthorized: "Sign in: the link is at the end of each page.",
-  "seal-refused": "Upload what is missing under Auxiliary files, or delete a faulty stream in the table of streams; then seal again.",
-  "partition-taken": "Delete the stream of that partition in the table of streams on the page of the run, or choose a file with another number in its name.",
-  "stream-failed": "Delete it in the table of streams on the page of the run; then choose the corrected file.",
+  "seal-refused": "Upload what is missing, or delete the faulty stream; then seal again.",
+  "partition-taken": "Delete that stream on the page of the run, or choose a file with another number in its name.",
+  "stream-failed": "Delete it on the page of the run; then choose the corrected file.",
   "report-missing": "The page of the run offers to compute it.",
   "report-not-ready": "Seal the run once all of its streams are complete.",
 };
 const HINTS = [
-  [/^Delete the dataset first/, "Give another name, or delete the dataset of this name on its page."],
+  [/^Delete the dataset first/, "Give another name, or delete that dataset on its page."],
   [/^Give one of them; those of a run/, "The run has these since it was created: leave the file out."],
-  [/no_of_periods/, "Choose occurrence.bin, which tells it, or create a run with the number of periods filled in."],
+  [/no_of_periods/, "Choose occurrence.bin, which tells it."],
   [/^PUT |: PUT it to /, "Upload it under Auxiliary files."],
   [/^POST \S+\/seal /, "Seal the run once all of its streams are complete."],
   [/^POST .*reports/, "The page of the run offers to compute them."],

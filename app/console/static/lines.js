@@ -57,7 +57,7 @@ export function ofBatches(origin, id, { seq, token }, keyed) {
   return {
     curl: [`curl -sS --fail-with-body${header(keyed)} '${origin}/v1/pipelines/${id}/batch?offset=${seq}&format=arrow' -o batch.arrow`],
     Python: [...client(origin, keyed), `pipeline = client.pipeline(client.pipeline_info("${id}")["spec"])`,
-      `for batch in pipeline.batches(skip=${seq}):`, "    print(batch.token)  # pipeline.batches(after=token) goes on from there"],
+      `for batch in pipeline.batches(skip=${seq}):`, "    print(batch.token)  # batches(after=token) goes on"],
     command: [`thalweg --url ${origin} batches ${id} --after ${token}  # those after it`],
   };
 }

@@ -149,7 +149,7 @@ function batches() {
     } catch (error) {
       find("batch-shown").replaceChildren();
       if (error.status === 416) {
-        error.message = `The pipeline ends before that batch${count ? `: its last is number ${count - 1}` : ""}.`;
+        error.message = count ? `The last batch is number ${count - 1}.` : "No such batch follows.";
         error.hint = "";
       }
       show(find("batch-problem"), error);

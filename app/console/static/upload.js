@@ -18,6 +18,9 @@ const NAMES = [
 // The kind of auxiliary file that a name tells of.
 export const kindOf = ({ name }) => NAMES.find(([, pattern]) => pattern.test(name))?.[0];
 
+// The partition in a name such as summary_P1.bin; 0 if there is none.
+const numberOf = ({ name }) => Number(/(?<![a-z])p(\d{1,6})\.[a-z]+$/i.exec(name)?.[1]) || 0;
+
 const plain = (text) => String.fromCharCode(...new TextEncoder().encode(text)); // its bytes as letters
 const encode = (text) => btoa(plain(text));
 const metadataOf = (text) => Object.fromEntries((text ?? "").split(",").filter(Boolean).map((pair) => {
@@ -178,7 +181,7 @@ export function offerUploads({ path, options, changed }) {
   }
 
   async function create(file, beginning, all, signal) {
-    const wanted = Number(/(?<![a-z])p(\d{1,6})\.[a-z]+$/i.exec(file.name)?.[1]) || 0;
+    const wanted = numberOf(file);
     const taken = all.some((stream) => stream.partition === wanted);
     const query = wanted && !taken ? `?partition=${wanted}` : "";
     const metadata = `filename ${encode(file.name)},beginning ${encode(beginning)}`;
@@ -240,7 +243,8 @@ export function offerUploads({ path, options, changed }) {
 
   function addStreams(files) {
     const order = new Intl.Collator("en", { numeric: true }).compare;
-    for (const file of files.sort((a, b) => order(a.name, b.name))) add(new Transfer(file, send));
+    // Those that others are given are free of the numbers in names.
+    for (const file of files.sort((a, b) => !numberOf(a) - !numberOf(b) || order(a.name, b.name))) add(new Transfer(file, send));
   }
 
   // Continues one stream with the file that was chosen for it, if that is the same.
@@ -278,7 +282,8 @@ export function offerUploads({ path, options, changed }) {
 async function filesBelow(entry) {
   if (entry.isFile) return entry.name[0] === "." ? [] : [await new Promise((done, failed) => { entry.file(done, failed); })];
   const reader = entry.createReader(), found = [];
-  for (let some; (some = await new Promise((done, failed) => { reader.readEntries(done, failed); })).length;) found.push(...some);
+  const more = () => new Promise((done, failed) => { reader.readEntries(done, failed); });
+  for (let some; (some = await more()).length;) found.push(...some);
   return (await Promise.all(found.map(filesBelow))).flat();
 }
 

@@ -82,7 +82,9 @@ def test_comments_of_scripts_are_not_sent() -> None:
             lines = (STATIC / name).read_text().splitlines()
             code = (re.sub(r"(^|(?<=[\])},;]) )// .*", "", line.strip()) for line in lines)
             text = "".join(f"{line}\n" for line in code if line)
-            assert asset.content.decode() == re.sub(r"(?<=[{,;(\[])\n|;?\n(?=})|\n(?=[)\].])", "", text)
+            assert asset.content.decode() == re.sub(
+                r"(?<=[{,;(\[])\n|;?\n(?=})|\n(?=[)\].])", "", text
+            )
             assert b" // " not in asset.content
             # Indentation within a text would be lost.
             texts = re.findall(r"`[^`]*`", (STATIC / name).read_text())

@@ -135,4 +135,4 @@ def test_loss_sets_are_listed_with_the_runs_that_others_can_be_made_of(place: Se
     (following,) = re.findall(r'rel="next" href="([^"]+)"', first)
     second = page(place, f"/console/portfolio{html.unescape(following)}")
     boxes = r'type="checkbox" name="sets" value="([^"]+)"'
-    assert re.findall(boxes, first) + re.findall(boxes, second) == names
+    assert sorted(re.findall(boxes, first)) + re.findall(boxes, second) == names

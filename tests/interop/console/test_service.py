@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +22,7 @@ from tests.server_process import HOST
 BROWSER = find_browser()
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no browser (apt-get install chromium)")
 KEY = "an honest key"
+SLOW = {"offline": False, "latency": 0, "downloadThroughput": -1}
 SPEC = SampleSpec(events=300, summaries=3, samples=10)
 READY = "!document.querySelector('main button:not(#next-batch)')?.disabled"
 
@@ -107,6 +111,48 @@ def test_what_is_dropped_is_recognised_or_it_is_told_why_not(page: Page, service
     assert run["perspective"] == "gul"
 
 
+def test_the_files_of_a_folder_are_taken_by_their_names(page: Page, service: Service) -> None:
+    """One of each kind; what csv does not tell is asked for before anything is sent."""
+    stream = b"".join(generate_stream(SPEC))
+    inputs = {name.replace(".", "_"): data for name, data in generate_inputs(SPEC).items()}
+    page.open(address(service, "/"))
+    drop(page, **inputs, flip1_bin=stream[: len(stream) // 2], P1_bin=stream)
+    page.wait("document.querySelectorAll('#transfers li.failed').length === 1")
+    assert "flip1.bin" in page.text("#transfers li.failed")
+    page.run("[...document.querySelectorAll('.failed button')].at(-1).click()")
+    page.wait("document.getElementById('lacks')?.innerText.includes('is faulty: delete it')")
+    ident = page.run("location.pathname.split('/').pop()")
+    run = service.get(f"/v1/runs/{ident}").json()
+    assert "return_periods" not in run["options"]
+    assert {"occurrence", "return_periods"} <= run["inputs"].keys()
+    streams = service.get(f"/v1/runs/{ident}/streams").json()["streams"]
+    assert {each["partition"]: each["state"] for each in streams} == {1: "complete", 2: "failed"}
+    page.open(address(service, f"/console/runs/{ident}"))
+    page.wait("document.querySelector('#streams tbody')?.innerText.includes('flip1.bin')")
+    page.open(address(service, "/"))
+    drop(page, occurrence_csv=inputs["occurrence_csv"], P1_bin=stream)
+    page.wait("document.getElementById('unknown').innerText.includes('number of periods')")
+    page.run(
+        "(() => { const input = document.getElementById('periods'); input.value = 3000;"
+        " input.dispatchEvent(new Event('change')) })()"
+    )
+    page.wait("document.getElementById('lacks')?.innerText === 'Nothing is missing.'")
+    # The browser notes that the faulty stream was refused.
+    page.errors[:] = [each for each in page.errors if "400" not in each]
+
+
+def test_an_upload_that_a_reload_cuts_off_is_led_to(page: Page, service: Service) -> None:
+    page.open(address(service, "/"))
+    page.send("Network.emulateNetworkConditions", **SLOW, uploadThroughput=20_000)
+    drop(page, P1_bin=b"".join(generate_stream(SPEC)))
+    page.wait("!document.getElementById('made').hidden")
+    link = page.run("document.querySelector('#made a').href")
+    page.open(address(service, "/"))
+    page.wait("!document.getElementById('left').hidden")
+    assert page.run("document.querySelector('#left a').href") == link
+    page.send("Network.emulateNetworkConditions", **SLOW, uploadThroughput=-1)
+
+
 def test_a_path_that_is_typed_leads_to_its_registration(page: Page, service: Service) -> None:
     page.open(address(service, "/"))
     page.wait("!document.getElementById('drop-files').hidden")
@@ -135,6 +181,13 @@ def test_a_sample_scan_and_its_batches(page: Page, service: Service) -> None:
     click(page, "#prove")
     page.wait("document.querySelectorAll('#resumed tbody tr').length === 3")
     assert page.text("#resumed").count("the same") == 3
+    line = re.search(r"'http://[^/]+(/v1/[^']+)'", page.text("#lines [data-tool=curl]"))
+    assert line is not None
+    assert service.get(line[1]).status == 200
+    script = page.run("document.querySelector('#lines [data-tool=Python]').textContent")
+    read = [sys.executable, "-c", script.replace("import thalweg", "import app.client as thalweg")]
+    told = subprocess.run(read, check=True, capture_output=True, text=True)
+    assert len(told.stdout.split()) == 256
     first = page.text("#batch-shown p")
     click(page, "#next-batch")
     page.wait("document.querySelector('#batch-shown p').innerText.startsWith('Batch 1 ')")
