@@ -432,6 +432,6 @@ class LossNotFiniteError(StreamError):
 
 
 class LossNegativeError(StreamError):
-    """A loss is negative."""
+    """A loss is negative; the option negative=keep takes such losses."""
 
     code = "loss-negative"
