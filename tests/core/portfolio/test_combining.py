@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.budget import installed
-from core.errors import BudgetExceededError
+from core.errors import BudgetExceededError, InputError
 from core.losses.inputs import ReturnPeriods
 from core.portfolio import combining, curves
 from core.portfolio.combining import Subject
@@ -91,6 +92,16 @@ class Small:
 
     def release(self, nbytes: int) -> None:
         self.held -= nbytes
+
+
+@pytest.mark.parametrize("wrong", [-1, 4, 2**31 - 1])
+def test_a_sample_that_cannot_be_is_refused_and_not_written(wrong: int) -> None:
+    losses = {(1, b, s): 1.0 for b in (1, 2) for s in range(1, 4)}
+    member = SetCase(3, losses, 2, ((1, 0, 1),)).member({1: 0, 2: 0})
+    member.table.samples[4] = wrong
+    for ask in (Subject.cells, partial(Subject.distinct_cells, group=0)):
+        with pytest.raises(InputError, match="is not from 0 to 3"):
+            ask(Subject([member], 1))
 
 
 def test_groups_that_do_not_fit_together_come_one_after_the_other() -> None:

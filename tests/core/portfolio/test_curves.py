@@ -55,10 +55,13 @@ def test_curves_of_large_groups_are_those_of_small_ones(
     case = replace(random_set(rng, width=width), weights=())
     years = np.unique(rng.integers(1, 2 * case.periods, 6, endpoint=True))[::-1].astype(np.int32)
     question = Question(("ept", "psept"), ReturnPeriods(years), RunOptions(tvar=tvar), width)
-    sets = [case.member(factor=factor) for factor in (1.0, 0.3, 7.0)[:members]]
+    # Several blocks of an event, if they are in one group.
+    groups = int(rng.integers(1, len(case.summaries), endpoint=True))
+    of = {summary: int(rng.integers(groups)) for summary in case.summaries}
+    sets = [case.member(of, factor) for factor in rng.choice([1.0, 0.3, 7.0], members)]
     kept = rng.random(len(case.calendar.occurrences.periods)) < 0.7
     sets[-1] = replace(sets[-1], kept=kept)
-    subject = Subject(sets, len(case.summaries))
+    subject = Subject(sets, groups)
     listed = list(roll_up(subject, question))
     with mock.patch.multiple(portfolio_curves, pays=lambda *_: True, _CURVE_CELLS=1):
         distinct = list(roll_up(subject, question))
