@@ -385,6 +385,8 @@ def test_a_service_that_goes_away_is_told_and_goes_on(browser: Page, server: Ser
     click(page, "scan", 2, 2)
     page.wait("!document.querySelector('#gone').hidden")
     assert "does not answer" in page.text("#gone")
+    said = "Computing: Frame at 2, 2 … what is seen is of before"
+    assert page.text("#frame figcaption") == said
     server.start()
     page.wait("document.querySelector('#gone').hidden")
     page.wait("document.querySelector('#frame figcaption').textContent === 'Frame at 2, 2'")
