@@ -208,6 +208,14 @@ def test_a_sample_scan_and_its_batches(page: Page, service: Service) -> None:
     fits(page)
     page.open(address(service, f"/console/pipelines/{made['id']}?batch=1"))
     page.wait("document.querySelector('#batch-shown p')?.innerText.startsWith('Batch 1 ')")
+    for path in (f"/console/pipelines/{made['id']}", "/console/datasets/thalweg-sample"):
+        page.open(address(service, path))
+        page.wait("!document.querySelector('[data-path]').hidden")
+        click(page, "[data-path]")
+        assert "Really" in page.text("[data-path]")
+        click(page, "[data-path]")
+        page.wait(f"location.pathname === '{path.rpartition('/')[0]}'")
+        assert service.get(path.replace("console", "v1")).status == 404
 
 
 def test_the_keyboard_leads_everywhere(page: Page, service: Service) -> None:
