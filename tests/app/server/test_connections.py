@@ -150,7 +150,7 @@ def test_idle_connections_are_closed(server: Harness, first: bytes) -> None:
             assert Answer(client).status == 200
         start = time.monotonic()
         assert client.recv(100) == b""
-        assert 0.2 < time.monotonic() - start < 1
+        assert 0.2 < time.monotonic() - start < 5
 
 
 @pytest.mark.parametrize("path", ["/sum?room=5", "/whole"])

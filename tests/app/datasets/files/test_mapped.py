@@ -410,7 +410,7 @@ def cut():
     while cuts < count or not good or not bad:
         os.truncate(path, 4096)
         # Whoever has read what was cut must not look for changes only after it is as it was.
-        time.sleep(0.03)
+        time.sleep(0.1)
         with open(path, "r+b") as file:
             file.write(content)
         os.utime(path, (10**9, 10**9))
