@@ -102,7 +102,7 @@ def tally(
     bits: Indices,
     times: Indices,
     buckets: Buckets,
-    present: npt.NDArray[np.uint8],
+    empty: npt.NDArray[np.uint8],
     out: Indices,
 ) -> None:
     """Count the losses of some periods.
@@ -113,20 +113,21 @@ def tally(
         bits: of their losses.
         times: periods that each stands for.
         buckets: of the bits.
-        present: receives 1 for each sample that is there, whatever its losses.
+        empty: receives 1 for each sample that is there without a loss.
         out: receives FIELDS by sample and bucket.
     """
     for period in range(len(starts) - 1):
         n = times[period]
         for cell in range(starts[period], starts[period + 1]):
             x = bits[cell]
-            present[_U(samples[cell])] = 1
             if x > 0:
                 sample, bucket = _U(samples[cell]), _U((x >> buckets.shift) - buckets.base)
                 out[sample, bucket, LOSSES] += n
                 out[sample, bucket, CELLS] += 1
                 out[sample, bucket, UPPER] += n * ((x & FRACTION) >> SPLIT)
                 out[sample, bucket, LOWEST] += n * (x & LOWER)
+            else:
+                empty[_U(samples[cell])] = 1
 
 
 @kernel

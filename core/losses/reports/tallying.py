@@ -83,7 +83,7 @@ class Tally:
         self._cells, self._repeated = cells, repeated
         self._buckets, count = _choose_buckets(cells, repeated, samples)
         current().hold("curves", _BUCKET_BYTES * count * (samples + 1))
-        self._present = np.zeros(samples + 1, np.uint8)
+        self._empty = np.zeros(samples + 1, np.uint8)
         self._alone = np.zeros((samples + 1, count, kernel.FIELDS), np.int64)
         self._count(0, repeated.alone, cells.sums, self._alone)
 
@@ -105,7 +105,8 @@ class Tally:
             self._keep(0, alone, self._cells.sums, places, kept)
             for k, of in enumerate(wanted):
                 self._keep(alone, None, of.losses, places[k : k + 1], kept)
-            samples = 1 + np.flatnonzero(self._present[1:])
+            has_loss = (curves[0].tallies[1:, :, kernel.CELLS] > 0).any(1)
+            samples = 1 + np.flatnonzero(has_loss | (self._empty[1:] > 0))
             whole = np.zeros(min(len(samples), 1), np.int64)
             return [
                 Tallied(
@@ -137,7 +138,7 @@ class Tally:
 
     def _count(self, first: int, last: int | None, losses: Floats, tallies: Indices) -> None:
         for of_groups in self._groups(first, last, losses):
-            kernel.tally(*of_groups, self._buckets, self._present, tallies)
+            kernel.tally(*of_groups, self._buckets, self._empty, tallies)
 
     def _keep(
         self, first: int, last: int | None, losses: Floats, places: Array, kept: kernel.Kept
@@ -196,9 +197,9 @@ def _choose_buckets(cells: Cells, repeated: Repeated, samples: int) -> tuple[ker
     """Buckets that reach from the least loss above 0 to the largest sum, and how many they are."""
     count, alone = cells.starts[[-1, repeated.alone]].tolist()
     bounds = np.array([kernel.MOST_BITS, 0])
-    for a, b in slices(count, "curves"):
-        for losses in (cells.sums, cells.largest)[: 1 if b <= alone else 2]:
-            kernel.find_bounds(losses[a:b].view(np.int64), bounds)
+    for losses, first in ((cells.sums, 0), (cells.largest, alone)):
+        for a, b in slices(count - first, "curves"):
+            kernel.find_bounds(losses[first + a : first + b].view(np.int64), bounds)
     least, most = bounds.tolist()
     if most == 0:
         return kernel.Buckets(0, 0), 1

@@ -53,6 +53,9 @@ def test_losses_at_ranks_are_those_of_sorted_curves(shape: str, size: int) -> No
     cells = Cells(nothing, nothing, np.append(0, counts.cumsum()), *room)
     times = rng.integers(1, 4, size)
     tally = Tally(cells, Repeated(times, alone), SAMPLES)
+    # What is not there makes no bucket wider, either.
+    whole = Tally(cells._replace(largest=largest), Repeated(times, alone), SAMPLES)
+    assert tally._buckets == whole._buckets
     with np.errstate(over="ignore", invalid="ignore"):
         found_of = tally.read([Wanted(of, FIRST, FIRST) for of in (cells.sums, cells.largest)])
         for losses, (full, each, labels) in zip((sums, largest), found_of, strict=True):
