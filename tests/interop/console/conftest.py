@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.app.harness import Service
+from tests.interop.browser import find_browser
+from tests.interop.console.chromium import Page, chromium
 
 HERE = "tests/interop/console/"
 
@@ -29,3 +31,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         assert not server.failures()
     finally:
         server.kill()
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    """A browser of the test's own, which has met no error in the end."""
+    with chromium(str(find_browser())) as opened:
+        yield opened
+        opened.run("0")
+        assert opened.errors == []

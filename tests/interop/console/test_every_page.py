@@ -21,7 +21,7 @@ from app.client import Client, ProblemError
 from core.losses.samples import SampleSpec, generate_inputs, generate_stream
 from tests.app.harness import Post, Service, ask
 from tests.interop.browser import find_browser
-from tests.interop.console.chromium import SECONDS, Page, chromium
+from tests.interop.console.chromium import SECONDS, Page
 from tests.scale import PURE_PYTHON
 
 BROWSER = find_browser()
@@ -46,14 +46,6 @@ LOOKS = [(1280, False), (1280, True), (400, False), (400, True)]
 EXACT = "document.querySelector('#scan figcaption').textContent.startsWith('Exact')"
 SPEC = SampleSpec(events=300, summaries=3, samples=10)
 STREAM = b"".join(generate_stream(SampleSpec(events=50, summaries=2, samples=5)))
-
-
-@pytest.fixture
-def page() -> Iterator[Page]:
-    with chromium(str(BROWSER)) as opened:
-        yield opened
-        opened.run("0")
-        assert opened.errors == []
 
 
 @pytest.fixture(scope="module")

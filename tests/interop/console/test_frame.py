@@ -16,7 +16,7 @@ from app.client import Client
 from core.losses.samples import SampleSpec, generate_inputs, generate_stream
 from tests.app.harness import Service, wait_until
 from tests.interop.browser import find_browser
-from tests.interop.console.chromium import Page, chromium
+from tests.interop.console.chromium import Page
 from tests.scale import PURE_PYTHON
 from tests.server_process import HOST
 
@@ -30,14 +30,6 @@ STREAM = b"".join(generate_stream(SampleSpec(events=50, summaries=2, samples=5))
 TABS = 10
 MANY = 100_000
 ROOT = "/people/coast"
-
-
-@pytest.fixture
-def page() -> Iterator[Page]:
-    with chromium(str(BROWSER)) as opened:
-        yield opened
-        opened.run("0")
-        assert opened.errors == []
 
 
 def streams(server: Service) -> int:
