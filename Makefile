@@ -163,10 +163,10 @@ $(VENV)-objects/bin/python: deploy/requirements-objects.txt
 nodes: install $(TOOLS) $(OBJECTS)  ## several nodes on Postgres and on object stores: suites, kills, cuts
 	@if command -v npm > /dev/null; then npm install --silent --no-audit --no-fund --prefix $(VENV)-node azurite@3.37.0; fi
 	THALWEG_AZURITE=$$(ls $(VENV)-node/node_modules/.bin/azurite-blob 2> /dev/null) \
-		THALWEG_OBJECTS_PYTHON=$(abspath $(OBJECTS)) $(BIN)/python -m pytest -q tests/app/state/test_object_servers.py \
+		THALWEG_OBJECTS_PYTHON=$(OBJECTS) $(BIN)/python -m pytest -q tests/app/state/test_object_servers.py \
 		tests/app/state/test_postgres.py tests/app/datasets/test_bucket_servers.py tests/cancellation/test_buckets.py tests/e2e/test_nodes.py
-	THALWEG_OBJECTS_PYTHON=$(abspath $(OBJECTS)) $(BIN)/python -m tests.durable --replicas 2 --kills 84 --cuts 100 --mib 4
-	THALWEG_OBJECTS_PYTHON=$(abspath $(OBJECTS)) $(BIN)/python -m tests.durable --replicas 3 --kills 72 --cuts 100 --mib 4
+	THALWEG_OBJECTS_PYTHON=$(OBJECTS) $(BIN)/python -m tests.durable --replicas 2 --kills 84 --cuts 100 --mib 4
+	THALWEG_OBJECTS_PYTHON=$(OBJECTS) $(BIN)/python -m tests.durable --replicas 3 --kills 72 --cuts 100 --mib 4
 
 # Helm as a library, and the schemas of Kubernetes, in an environment of their own. Those of custom
 # resources are in packages of Node, and left out where that is missing.

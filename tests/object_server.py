@@ -42,14 +42,14 @@ _SECONDS = 60.0
 def environment_python() -> Path | None:
     """The interpreter of the environment with object stores, if one is named."""
     name = os.environ.get("THALWEG_OBJECTS_PYTHON")
-    return Path(name) if name else None
+    return Path(name).absolute() if name else None
 
 
 def installed_servers() -> dict[str, Path]:
     """The servers that can be started, each with a program of its environment."""
     python, azurite = environment_python(), os.environ.get("THALWEG_AZURITE")
     found = {} if python is None else dict.fromkeys((*SERVERS, *CARELESS), python)
-    return found | ({AZURITE: Path(azurite)} if azurite else {})
+    return found | ({AZURITE: Path(azurite).absolute()} if azurite else {})
 
 
 @dataclass

@@ -58,13 +58,13 @@ from .layering import (
     read_programme,
     recovery_rows,
 )
-from .noting import beyond, lacking, noisy, of_sets
+from .noting import apart, beyond, lacking, noisy, of_sets
 from .perils import read_perils
 from .query import Query
 from .records import LossSet
 
 T = TypeVar("T")
-_ALGORITHM = b"portfolio 4"
+_ALGORITHM = b"portfolio 5"
 """Changes whenever an answer does, to equal questions."""
 _FULL, _PER_SAMPLE = frozenset("Ff"), frozenset("Ww")
 """Letters of curves."""
@@ -214,6 +214,7 @@ class Answers:
             notes += notes_of(layered.recoveries.programme)
             notes += notes_on(layered.recoveries)
         notes += beyond(query, prepared.whole)
+        notes += apart(query)
         if query.report == "contributions":
             yield from self._contributions(asked, prepared, sets, layered)
         elif query.report == "uncertainty":
@@ -372,8 +373,9 @@ def _question(asked: Asked, whole: Whole) -> Question:
             reports.remove("ept")
     wanted = _years(query, whole)
     years = ReturnPeriods(np.array(sorted(wanted, reverse=True), np.int32)) if wanted else None
-    # Periods of a blend rarely weigh the same, so that a mean of points by count is none of years.
-    tvar = "weight" if query.blend and "tvar" not in query.model_fields_set else query.tvar
+    # Where periods have weights, a mean of points by count is none of years.
+    weighs = query.blend or len(whole.calendar.weights)
+    tvar = query.tvar or ("weight" if weighs else "count")
     options = RunOptions(query.confidence, query.curves, tvar)
     return Question(tuple(reports), years, options, asked.width)
 

@@ -49,6 +49,15 @@ def beyond(query: Query, whole: Whole) -> Iterator[str]:
         )
 
 
+def apart(query: Query) -> Iterator[str]:
+    """Say why points are not those of the curves."""
+    if query.report in {"contributions", "uncertainty"}:
+        yield (
+            "A loss at a return period is that of one period and sample, where curves interpolate"
+            " between two; TVaR is the mean of the tail, as in curves with tvar=weight"
+        )
+
+
 def lacking(query: Query, tables: Sequence[Table]) -> list[str]:
     """Say which return periods no curve has a point at."""
     curves = [table for table in tables if table.report.name in {"ept", "psept"}]

@@ -113,7 +113,9 @@ class Query(BaseModel):
     return_periods: list[Annotated[int, Field(ge=1, le=2**31 - 1)]] | None = given(
         "Points of the curves, in years; every point without", min_length=1, max_length=10_000
     )
-    tvar: Literal["count", "weight"] = Field("count", description="As of reports of runs")
+    tvar: Literal["count", "weight"] | None = given(
+        "As of reports of runs; without, weight where periods have weights, else count"
+    )
     programme: dict[str, Any] | None = given("Reinsurance programme, for layers and net losses")
     perils: dict[str, Events] = Field(
         {}, description="Events of each peril, for ReinsPeril and hours clauses"

@@ -16,13 +16,15 @@ For the AEP, S is the sum over the occurrences of a period, and X that of the gr
 is the largest loss of an occurrence, the earliest of equal ones, and X what the group has of it.
 Of what a programme cedes or keeps, X is the amount of the rows of the group: layers take from the
 rows that they cover, in proportion to what these bring in. S is the sum over the groups. What is
-ceded of a window of an hours clause counts as one in the OEP.
+ceded of a window of an hours clause counts as one in the OEP. What is left of a retention is often
+the same in many years, but for the rounding of differences: amounts that agree to nine digits are
+tied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NamedTuple
 
@@ -76,6 +78,8 @@ _CELL_BYTES = 64
 _ROW_BYTES, _AMOUNT_BYTES = 24, 48
 _CLOSE = 1e-6
 """Relative difference between the parts and the whole that rounding explains."""
+_TIED = 1e-9
+"""The same between amounts that a programme makes equal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,8 @@ class Aim:
     band: float = 0.0
     """Half of the width of the band around a VaR, as a share of the tail; 0 to below 1."""
     leave_one_out: bool = False
+    close: float = 0.0
+    """Share by which losses differ that are tied nevertheless."""
 
 
 class Tail(NamedTuple):
@@ -133,7 +139,7 @@ class Ranked:
         for a, b in grouped(whole.starts, "contributions"):
             part = slice(a, b)
             out = (sums[part], largest[part], self.rows[part])
-            attributing.reduce_rows(whole.starts[a : b + 1], amounts, *out)
+            attributing.reduce_rows(whole.starts[a : b + 1], amounts, aim.close, *out)
         values = sums if aim.kind == "aep" else largest
         self._count = count
         self._order = np.flatnonzero(((whole.samples == 0) == aim.mean) & (values > 0))
@@ -142,6 +148,8 @@ class Ranked:
         _, order = order_of(_HIGHEST - bits, "contributions")
         self._order = _picked(self._order, order)
         self._values = _picked(values, self._order)
+        for a, b in slices(len(self._values), "contributions") if aim.close else ():
+            attributing.tie(self._values, aim.close, a, b)
         self._descent = -self._values
         each = 1 if aim.mean else samples
         self._mass = np.ones(len(self._order))
@@ -260,7 +268,7 @@ def contribute_amounts(
     Raises:
         InputError, WorkStoppedError: as :func:`contribute`.
     """
-    rows = amounts.losses
+    rows, aim = amounts.losses, replace(aim, close=_TIED)
     with Scope("contributions", _AMOUNT_BYTES * len(rows.losses)):
         numbers, whole = _added(rows, amounts.joined if aim.kind == "oep" else None)
         groups = amounts.groups if len(amounts.groups) else np.zeros(len(numbers), np.int32)

@@ -78,7 +78,10 @@ _QUERY: dict[str, dict[str, Any]] = {
     "table": {"metavar": "NAME", "help": "the one to write of several, such as ept, or keys"},
     "curves": {"metavar": "LETTERS", "help": "of ept and psept (default FfSsMm)"},
     "of": {"choices": ("gross", "net", "ceded"), "help": "losses to report (default gross)"},
-    "tvar": {"choices": ("count", "weight"), "help": "as of reports of runs"},
+    "tvar": {
+        "choices": ("count", "weight"),
+        "help": "mean of TVaR (default weight where periods have weights, else count)",
+    },
     "seed": {"type": int, "metavar": "N", "help": "of resampled periods"},
     "confidence": {"type": float, "metavar": "X", "help": "of bands (default 0.95)"},
     "tolerance": {"type": float, "metavar": "X", "help": "for the samples needed (default 0.05)"},

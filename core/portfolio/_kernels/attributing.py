@@ -18,13 +18,14 @@ Int32s = npt.NDArray[np.int32]
 
 @kernel
 def reduce_rows(
-    starts: Indices, amounts: Floats, sums: Floats, largest: Floats, rows: Indices
+    starts: Indices, amounts: Floats, close: float, sums: Floats, largest: Floats, rows: Indices
 ) -> None:
     """Add up the amounts of cells, and find the largest.
 
     Args:
         starts: first row of each cell, and the one after the last.
         amounts: not below 0, by row.
+        close: share by which a later amount has to be larger than the largest so far.
         sums: receives the sum of each cell.
         largest: receives its largest amount.
         rows: receives the row of that, the earliest of equal ones.
@@ -36,11 +37,26 @@ def reduce_rows(
         for row in range(starts[cell], starts[cell + 1]):
             high, rest = two_sum(high, amounts[row])
             low += rest
-            if amounts[row] > most:
+            if amounts[row] > most * (1.0 + close) or most < 0.0:
                 most = amounts[row]
                 rows[cell] = row
         sums[cell] = high + low
         largest[cell] = most
+
+
+@kernel
+def tie(losses: Floats, close: float, first: int, last: int) -> None:
+    """Make each of some descending losses equal to the one before if it is that close to it.
+
+    Args:
+        losses: descending; those before ``first`` are tied already.
+        close: share of a loss.
+        first: place.
+        last: place after the last.
+    """
+    for i in range(max(first, 1), last):
+        if losses[i] >= losses[i - 1] * (1.0 - close):
+            losses[i] = losses[i - 1]
 
 
 @subkernel

@@ -456,11 +456,14 @@ def test_points_beyond_what_periods_tell_are_noted(desk: Desk) -> None:
         found = notes_of(desk.ask(report=report, curves="Ff", return_periods=[60, 30, 20]))
         (note,) = [note for note in found if "beyond" in note]
         assert note.startswith("Return periods of more than 20 years (30, 60) are beyond")
+        assert any("curves interpolate" in note for note in found) == (report == "contributions")
     assert notes_of(desk.ask(report="curves", curves="Ff", return_periods=[20])) == []
 
 
 def test_return_periods_that_weights_do_not_reach_are_noted(desk: Desk) -> None:
-    weights = "period_no,weighting\n" + "".join(f"{p},0.05\n" for p in range(1, 21))
+    weights = "period_no,weighting\n" + "".join(
+        f"{p},{ {1: 0.1, 2: 0}.get(p, 0.05) }\n" for p in range(1, 21)
+    )
     put = desk.parts.losses.inputs.put
     digest = put(SINGLE_USER, "periods", weights.encode(), 20).digest
     assert desk.make(desk.run(Book(), periods=digest), name="weighted").status_code == 201
@@ -471,6 +474,9 @@ def test_return_periods_that_weights_do_not_reach_are_noted(desk: Desk) -> None:
         "Return periods of more than 20 years (500) are beyond what the periods tell",
         "No curve has a point at the return periods 500",
     ]
+    asked: dict[str, Any] = {"loss_sets": sets, "report": "curves", "curves": "F"}
+    tables = [rows_of(desk.ask(**asked, **tvar), "ept") for tvar in ({}, {"tvar": "weight"})]
+    assert tables[0] == tables[1] != rows_of(desk.ask(**asked, tvar="count"), "ept")
 
 
 def test_defaults_and_odd_terms_of_a_programme_are_noted(desk: Desk) -> None:

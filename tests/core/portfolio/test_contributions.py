@@ -167,6 +167,24 @@ def test_parts_of_what_a_programme_makes_equal_the_oracle(
         np.testing.assert_allclose(rows["Whole"] - rows["LeaveOneOut"], left, 1e-6, scale)
 
 
+@pytest.mark.parametrize("kind", ["oep", "aep"])
+def test_what_is_left_of_a_retention_is_tied_in_all_years_that_reach_it(kind: Kind) -> None:
+    rng, count, kept = np.random.default_rng(7), 200, 300_000.1
+    losses = {(e, s, 1): float(rng.uniform(1e5, 1e9)) for e in range(1, count + 1) for s in (1, 2)}
+    happens = tuple((e, 0, e) for e in range(1, count + 1))
+    case = SetCase(1, losses, count, happens, width=8)
+    subject = Subject([case.member({1: 0, 2: 1})], 2)
+    parts = {"ab"[k]: subject.occurrence_losses(k) for k in (0, 1)}
+    joint = join_parts(parts, subject.calendar, subject.samples)
+    layer = {"ReinsNumber": 1, "ReinsType": "CXL", "OccAttachment": kept}
+    made = run_programme(parse_programme({"layers": [layer]}), joint, subject.calendar, 1)
+    amounts = Amounts(made.net_losses(), joint.parts, None, lambda _: made.net_losses().losses)
+    rows = contribute_amounts(subject, amounts, Aim((10,), kind)).rows[:2]
+    share = np.mean([losses[e, 1, 1] / (losses[e, 1, 1] + losses[e, 2, 1]) for e, *_ in happens])
+    np.testing.assert_array_equal(rows["Cells"], count)
+    np.testing.assert_allclose(rows["Loss"], kept * np.array([share, 1 - share]), 1e-9)
+
+
 @given(SEEDS, KINDS)
 def test_leave_one_out_is_the_whole_minus_the_others(seed: int, kind: Kind) -> None:
     rng = np.random.default_rng(seed)
