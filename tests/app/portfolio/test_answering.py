@@ -462,7 +462,7 @@ def test_points_beyond_what_periods_tell_are_noted(desk: Desk) -> None:
 
 def test_return_periods_that_weights_do_not_reach_are_noted(desk: Desk) -> None:
     weights = "period_no,weighting\n" + "".join(
-        f"{p},{ {1: 0.1, 2: 0}.get(p, 0.05) }\n" for p in range(1, 21)
+        f"{p},{0.04 + 0.02 * (p % 2)}\n" for p in range(1, 21)
     )
     put = desk.parts.losses.inputs.put
     digest = put(SINGLE_USER, "periods", weights.encode(), 20).digest
@@ -471,7 +471,7 @@ def test_return_periods_that_weights_do_not_reach_are_noted(desk: Desk) -> None:
     answer = desk.ask(loss_sets=sets, report="curves", curves="S", return_periods=[500, 10])
     assert {row["ReturnPeriod"] for row in rows_of(answer, "ept")} == {10}
     assert [note.split(":")[0] for note in notes_of(answer)] == [
-        "Return periods of more than 20 years (500) are beyond what the periods tell",
+        "Return periods of more than 25 years (500) are beyond what the periods tell",
         "No curve has a point at the return periods 500",
     ]
     asked: dict[str, Any] = {"loss_sets": sets, "report": "curves", "curves": "F"}
