@@ -42,8 +42,8 @@ def test_nothing_is_done_for_a_client_that_has_left(place: BucketPlace, name: st
         rest = leave(place.server, work, (k + 0.5) / MOMENTS * takes, reset=k % 2 == 0)
         assert rest.seconds <= BOUND, rest
         until(lambda: place.held() == 0, 20)
-        # What was under way, of the reader and ahead of it.
-        assert place.reads() - read[0] <= 2 * AT_ONCE
+        # What was under way, of the reader and ahead of it; and, on a busy machine, of the next.
+        assert place.reads() - read[0] <= 3 * AT_ONCE
 
 
 def _same(work: Work) -> Work:
