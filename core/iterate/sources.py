@@ -46,8 +46,8 @@ class ArraySource(Source):
         columns: of equal length; arrays with the items along the first axis, or ragged.
 
     Raises:
-        PipelineError: there are no columns, their lengths differ, or their values are not
-            numbers.
+        PipelineError: there are no columns, their lengths differ, or one is no array, or an array
+            of Python objects.
     """
 
     def __init__(self, columns: Mapping[str, Column]) -> None:
@@ -64,6 +64,7 @@ class ArraySource(Source):
                 _check_offsets(name, column)
         self._columns = dict(columns)
         self.length: int = lengths.pop()
+        self.scan = (self.length,)
 
     @cached_property
     def fingerprint(self) -> bytes:
@@ -77,6 +78,10 @@ class ArraySource(Source):
             for part in parts:
                 digest.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
         return digest.digest()
+
+    def places(self, positions: Indices) -> Indices:
+        """As frames in the order of a scan: labels are one for each item."""
+        return positions
 
     def at(self, positions: Indices) -> Block:
         """Copy the items out of the columns."""

@@ -643,6 +643,21 @@ def test_fixed_epochs_do_not_disturb_the_batches() -> None:
     assert built(stages).batches_per_epoch == 3
 
 
+def test_labels_of_arrays_in_memory_are_one_for_each_item() -> None:
+    frames = ArraySource({"x": np.arange(8)})
+    labels = ArraySource({"other": np.zeros(8), "label": np.arange(8) * 10})
+    labelled = {**SOURCE, "labels": "y"}
+    parsed = parse_pipeline(spec(labelled, {"op": "permute", "seed": 3}, {**BATCH, "size": 8}))
+    pipeline = build_pipeline(parsed, lambda name, _options: frames if name == "a" else labels)
+    (step,) = steps(pipeline)
+    assert [field.name for field in pipeline.schema] == ["x", "label"]
+    assert xs(step, "label") == [10 * x for x in xs(step)] != sorted(xs(step, "label"))
+    short = ArraySource({"label": np.arange(7)})
+    with pytest.raises(PipelineError, match="labels of 'y' are 7, for a scan") as caught:
+        build_pipeline(parsed, lambda name, _options: frames if name == "a" else short)
+    assert (caught.value.stage, caught.value.field) == (0, "labels")
+
+
 def test_an_empty_source_has_no_batch_and_no_second_epoch() -> None:
     for more in ([], [FILTER]):
         pipeline = make(EMPTY, *more, BATCH)
