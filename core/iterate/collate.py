@@ -122,8 +122,9 @@ def pad(column: Ragged, padding: Padding) -> tuple[Array, Indices]:
     if len(lengths) and lengths.max() > width and not padding.truncate:
         place = int(np.argmax(lengths > width))
         raise TransformError(
-            f"an item of {int(lengths[place])} values does not fit into {width}",
+            f"an item of {int(lengths[place])} values does not fit into the length {width}",
             position=place,
+            field="length",
             hint="Increase the length, or truncate items.",
         )
     cut_lengths = np.minimum(lengths, width)

@@ -94,7 +94,7 @@ def select_fields(schema: Schema, fields: Sequence[str] | None) -> Schema:
     unknown = [name for name in fields if name not in names]
     if unknown or not fields:
         message = f"there is no field {unknown[0]!r}" if unknown else "no field is selected"
-        raise OptionError(message, hint=f"Use {', '.join(names)}")
+        raise OptionError(message, hint=f"Use {', '.join(names)}", field="fields")
     return tuple(field for field in schema if field.name in fields)
 
 

@@ -147,8 +147,10 @@ def test_a_pipeline_is_registered_and_found_again(place: Place) -> None:
         ([source("values"), {"op": "permute", "seed": -1}, BATCH], 1, "seed"),
         ([source("values"), {"op": "permute", "seed": 2**70}, BATCH], 1, "seed"),
         ([source("values"), {"op": "window", "width": 60}, BATCH], 1, "width"),
-        ([source("values", fields=["colour"]), BATCH], 0, None),
-        ([source("text", unit="event"), BATCH], 0, None),
+        ([source("values", fields=["colour"]), BATCH], 0, "fields"),
+        ([source("text", unit="event"), BATCH], 0, "unit"),
+        ([source("text", view={}), BATCH], 0, "view"),
+        ([source("values", view={"sgi": 1}, unit="frame"), BATCH], 0, "view"),
         ([source("values"), {"op": "delay", "seconds": 1}, BATCH], 1, "seconds"),
         ([BATCH], 0, None),
     ],
@@ -159,6 +161,14 @@ def test_pipelines_that_cannot_be_point_at_stage_and_field(
     found = place.problem("POST", "/v1/pipelines", {"order": 1, "stages": stages})
     assert (found["code"], found["status"], found["stage"]) == ("pipeline", 422, stage)
     assert field is None or found["field"] == field
+
+
+def test_a_view_that_selects_nothing_points_at_it(place: Place) -> None:
+    cut = source("values", view={"sig": [[0, 20], [0, 2]]}, unit="frame")
+    mix = {"op": "mix", "inputs": [[source("values")], [cut]]}
+    for stage, field in ((cut, "view"), (mix, "inputs[1][0].view")):
+        found = place.problem("POST", "/v1/pipelines", {"stages": [stage, BATCH]})
+        assert (found["code"], found["stage"], found["field"]) == ("selection", 0, field)
 
 
 def test_bodies_and_datasets_that_are_none(place: Place) -> None:
@@ -645,7 +655,7 @@ def test_a_transform_that_fails_is_named(place: Place) -> None:
     for path in ("batches", "batch"):
         found = place.problem("GET", f"/v1/pipelines/{about['id']}/{path}?after={token}")
         assert (found["code"], found["status"]) == ("transform", 422)
-        assert "position" in found
+        assert (found["stage"], found["field"], found["position"]) == (2, "length", 5)
     path = f"/v1/pipelines/{about['id']}/batch?after={token}&offset=1"
     assert place.ask("GET", path).status == 200
 

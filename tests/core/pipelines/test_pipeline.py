@@ -17,6 +17,7 @@ from core.errors import (
     OptionError,
     PipelineError,
     PositionError,
+    SelectionError,
     StateError,
     TransformError,
 )
@@ -683,8 +684,9 @@ def test_padding_is_that_of_the_whole_batch_for_every_rank() -> None:
 
 def test_an_item_that_does_not_fit_is_an_error_where_it_is_read() -> None:
     pipeline = make(SOURCE, BATCH, {"op": "pad", "length": 1})
-    with pytest.raises(TransformError):
+    with pytest.raises(TransformError, match="length 1") as caught:
         steps(pipeline)
+    assert (caught.value.stage, caught.value.field) == (2, "length")
 
 
 @pytest.mark.parametrize(("rank", "world"), [(0, 0), (0, 5), (4, 4), (-1, 2), (0, -1)])
@@ -743,14 +745,21 @@ def test_errors_of_a_source_reach_the_caller_with_the_stage() -> None:
         raise KeyError(dataset)
 
     def open_wrong(_dataset: str, _options: Mapping[str, Any]) -> Indexed:
-        raise OptionError("no such unit", hint="Take frames.")
+        raise OptionError("no such unit", hint="Take frames.", field="unit")
+
+    def open_empty(_dataset: str, _options: Mapping[str, Any]) -> Indexed:
+        raise SelectionError("no frame", field="view")
 
     parsed = parse_pipeline(spec(SOURCE, BATCH))
     with pytest.raises(KeyError):
         build_pipeline(parsed, open_none)
     with pytest.raises(PipelineError, match="no such unit") as caught:
         build_pipeline(parsed, open_wrong)
-    assert caught.value.stage == 0
+    assert (caught.value.stage, caught.value.field) == (0, "unit")
+    mixed = parse_pipeline(spec({"op": "mix", "inputs": [[SOURCE], [SOURCE]]}, BATCH))
+    with pytest.raises(SelectionError) as empty:
+        build_pipeline(mixed, open_empty)
+    assert (empty.value.stage, empty.value.field) == (0, "inputs[0][0].view")
 
 
 def test_a_source_is_given_its_options_and_nothing_else() -> None:
