@@ -591,6 +591,8 @@ def test_tokens_that_are_refused(place: Place, plain: dict[str, Any]) -> None:
             if status == 412:
                 assert (found["was"], found["now"]) == ("0" * 16, plain["fingerprint"])
     assert kinds(place.frames(plain["id"], after=made_token(plain, signer=2)))[-1] == "END"
+    found = place.problem("GET", f"/v1/pipelines/{plain['id']}/batch?after={good}%0A")
+    assert found["hint"] == "Remove the space or line end around it"
 
 
 def test_tokens_are_inspected_and_refreshed(place: Place, plain: dict[str, Any]) -> None:
