@@ -132,6 +132,11 @@ def _zip_note(context: BuildContext, built: Stage) -> str | None:
     return f"uses {used:,} of the {max(lengths):,} items of its longest input"
 
 
+def _mix_note(context: BuildContext, _built: Stage) -> str | None:
+    idle = [str(k) for k, weight in enumerate(context.spec.options["weights"]) if not weight]
+    return f"takes nothing of input {', '.join(idle)}, whose weight is 0" if idle else None
+
+
 def _complete_mix(options: Options, inputs: int) -> None:
     if options["weights"] is None:
         options["weights"] = [1] * inputs
@@ -184,6 +189,7 @@ MIX = Operation(
     },
     complete=_complete_mix,
     make=lambda stage: mixed(stage.inputs, **stage.spec.options, path=stage.path),
+    note=_mix_note,
     copies=2,
     shares=True,
     combines=True,

@@ -315,6 +315,13 @@ def test_zip_notes_the_items_that_it_leaves_out(place: Place) -> None:
     assert place.pipeline(zipped, BATCH)["notes"] == []
 
 
+def test_mix_notes_the_inputs_that_it_leaves_out(place: Place) -> None:
+    mix = {"op": "mix", "inputs": [[source("text")]] * 3, "weights": [0, 2, 0], "stop": "all"}
+    note = "mix (stage 0) takes nothing of input 0, 2, whose weight is 0"
+    assert place.pipeline(mix, BATCH)["notes"] == [note]
+    assert place.pipeline({**mix, "weights": [1, 2, 1]}, BATCH)["notes"] == []
+
+
 def test_split_notes_that_the_fraction_is_of_validation(place: Place) -> None:
     def notes(**options: Any) -> list[str]:  # noqa: ANN401
         split = {"op": "split", "part": "train", **options}

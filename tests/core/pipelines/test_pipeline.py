@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,7 @@ from core.errors import (
 )
 from core.iterate.base import Block, Indexed, Ragged, State
 from core.iterate.columns import concatenate, schema_of
+from core.iterate.iterator import StepIterator
 from core.iterate.sources import ArraySource, CounterSource
 from core.iterate.wrapped import Profile, timed
 from core.pipelines.pipeline import Bounds, Pipeline, Step, build_pipeline, parse_pipeline
@@ -273,6 +275,8 @@ def test_what_became_of_the_items(end: dict[str, Any]) -> None:
     assert steps(empty) == []
     why = " items came in, none came out of filter (stage 1)"
     assert empty.emptiness().lstrip("0123456789") == why
+    with pytest.warns(UserWarning, match=f"there is no batch: 23{re.escape(why)}"):
+        assert list(StepIterator(empty)) == []
 
 
 REPEAT = {"op": "repeat"}
