@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import PipelineError
+from ..errors import PipelineError, names_hint
 from ..rng import MAX_SEED, Key, derive
 from .base import MAX_ITEMS, Field, Schema
 
@@ -71,6 +71,10 @@ def refuse(message: str, hint: str | None = None) -> PipelineError:
     return PipelineError(message, field="args", hint=hint)
 
 
+def _found(value: object) -> str:
+    return "missing" if value is None else repr(value)
+
+
 class Args:
     """Arguments by name; unknown ones are refused."""
 
@@ -95,13 +99,27 @@ class Args:
                     "Filter by a field of one number, such as a label; one of arrays has none.",
                 )
             return candidate
-        raise refuse(f"field is {name!r}", f"Give one of {', '.join(f.name for f in self.schema)}.")
+        known = (candidate.name for candidate in self.schema)
+        raise refuse(f"field is {_found(name)}", f"{names_hint(str(name), known)}.")
 
     def number(self, name: str, default: float | None = None) -> float:
         """Give a finite number."""
+        return self._number(name, self._arguments.get(name, default))
+
+    def numbers(self, name: str, default: float, field: Field) -> float | list[float]:
+        """Give a finite number, or a list of them for the last axis of a field."""
         value = self._arguments.get(name, default)
+        if not isinstance(value, list):
+            return self._number(name, value)
+        if len(value) not in field.shape[-1:]:
+            last = f", or {field.shape[-1]} for the last axis" if field.shape else ""
+            raise refuse(f"{name} has {len(value)} numbers", f"Give one{last} of {field.name}.")
+        return [self._number(name, each) for each in value]
+
+    @staticmethod
+    def _number(name: str, value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise refuse(f"{name} is {value!r}", "Give a number.")
+            raise refuse(f"{name} is {_found(value)}", "Give a number.")
         try:
             number = float(value)
         except OverflowError:
@@ -114,7 +132,7 @@ class Args:
         """A non-empty name."""
         value = self._arguments.get(name, default)
         if not isinstance(value, str) or not value:
-            raise refuse(f"{name} is {value!r}", "Give a name.")
+            raise refuse(f"{name} is {_found(value)}", "Give a name.")
         return value
 
     def texts(self, name: str) -> list[str]:
@@ -122,7 +140,7 @@ class Args:
         value = self._arguments.get(name)
         names = list(value) if isinstance(value, list | tuple) else []
         if not names or not all(isinstance(candidate, str) for candidate in names):
-            raise refuse(f"{name} is {value!r}", "Give a list of names.")
+            raise refuse(f"{name} is {_found(value)}", "Give a list of names.")
         return names
 
     def dtype(self) -> np.dtype[Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from ...arrays import Indices
-from ...errors import PipelineError
+from ...errors import PipelineError, names_hint
 from ...iterate.base import Indexed, Stage
 from ...iterate.combine import Zip, zipped
 from ...iterate.mapping import named_map
@@ -107,7 +107,7 @@ def _with_fields(stage: Indexed, fields: Sequence[str], option: str) -> Indexed:
         return stage
     for field in fields:
         if field not in present:
-            hint = f"Fields: {', '.join(present)}."
+            hint = f"{names_hint(field, present)}."
             raise PipelineError(f"there is no field {field!r}", field=option, hint=hint)
     chosen = named_map(stage, "select", {"fields": fields})
     if not isinstance(chosen, Indexed):

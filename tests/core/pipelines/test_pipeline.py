@@ -241,6 +241,17 @@ def test_functions_by_other_names(fn: str, hint: str) -> None:
     assert str(error.hint).startswith(hint)
 
 
+def test_what_looks_like_a_test_is_answered_with_one() -> None:
+    error = refused(spec(SOURCE, {"op": "filter", "pred": "x < 5"}, BATCH))
+    example = json.loads(str(error.hint).partition("For example ")[2].removesuffix("."))
+    assert parse_pipeline(spec(SOURCE, {"op": "filter", **example}, BATCH))
+
+
+def test_an_integer_that_a_parser_made_a_float_is_too_large() -> None:
+    error = refused(spec(SOURCE, {**PERMUTE, "seed": float(2**64)}, BATCH))
+    assert (error.message, error.field) == ("permute: seed is too large", "seed")
+
+
 def test_identity_is_frozen() -> None:
     parsed = parse_pipeline(
         spec(SOURCE, {"op": "permute", "seed": 7, "epochs": 1}, {"op": "batch", "size": 32})
