@@ -22,9 +22,7 @@ def whole(name: str, value: object, low: int, high: int) -> int:
         PipelineError: the value is anything else, such as True or 1.0.
     """
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise PipelineError(
-            f"{name} is {value!r}", field=name, hint=f"A whole number from {low} to {high}."
-        )
+        raise refuse(f"{name} is {value!r}", f"A whole number from {low} to {high}.", name)
     return value
 
 
@@ -44,9 +42,7 @@ def one_of(name: str, value: object, choices: Collection[str]) -> str:
         PipelineError: the value is not among them.
     """
     if not isinstance(value, str) or value not in choices:
-        raise PipelineError(
-            f"{name} is {value!r}", field=name, hint=f"One of {', '.join(sorted(choices))}."
-        )
+        raise refuse(f"{name} is {value!r}", f"One of {', '.join(sorted(choices))}.", name)
     return value
 
 
@@ -57,7 +53,7 @@ def bounded(name: str, length: int) -> int:
         PipelineError: it is above 2**62.
     """
     if length > MAX_ITEMS:
-        raise PipelineError(f"{length} items", field=name, hint="At most 2**62.")
+        raise refuse(f"{length} items", "At most 2**62.", name)
     return length
 
 
@@ -66,9 +62,9 @@ NUMBERS = "biuf"
 """Kinds of dtypes that are numbers."""
 
 
-def refuse(message: str, hint: str | None = None) -> PipelineError:
-    """The error for arguments that do not fit."""
-    return PipelineError(message, field="args", hint=hint)
+def refuse(message: str, hint: str | None = None, option: str = "args") -> PipelineError:
+    """The error for an option that does not fit, or for arguments."""
+    return PipelineError(message, field=option, hint=hint)
 
 
 def _found(value: object) -> str:

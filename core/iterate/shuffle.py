@@ -36,13 +36,13 @@ import numpy as np
 from .._jit import kernel
 from ..arrays import Indices, Words
 from ..budget import Scope, current
-from ..errors import PipelineError, StateError
+from ..errors import StateError
 from ..rng import Permutation
 from ..rng.kernels import U, mix, scale
 from .base import MAX_ITEMS, Block, Counting, Indexed, Sequential, Stage, State, check_state
 from .blocks import BlockPermutation
 from .columns import ReusePool
-from .options import seed_key, whole
+from .options import refuse, seed_key, whole
 from .positions import Reordering
 
 MAX_SIZE = 2**20
@@ -136,11 +136,8 @@ class ReservoirShuffle(Counting):
     ) -> None:
         whole("size", size, 1, MAX_SIZE)
         if isinstance(inner, Sequential):
-            raise PipelineError(
-                "a reservoir cannot follow a sequential stage",
-                field="kind",
-                hint="Put the shuffle before the first sequential stage.",
-            )
+            hint = "Put the shuffle before the first sequential stage."
+            raise refuse("a reservoir cannot follow a sequential stage", hint, "kind")
         self.inner = inner
         n = inner.length
         self._end = MAX_ITEMS if n is None else n

@@ -244,7 +244,8 @@ def test_functions_by_other_names(fn: str, hint: str) -> None:
 def test_what_looks_like_a_test_is_answered_with_one() -> None:
     error = refused(spec(SOURCE, {"op": "filter", "pred": "x < 5"}, BATCH))
     example = json.loads(str(error.hint).partition("For example ")[2].removesuffix("."))
-    assert parse_pipeline(spec(SOURCE, {"op": "filter", **example}, BATCH))
+    parsed = parse_pipeline(spec(SOURCE, {"op": "filter", **example}, BATCH))
+    assert parsed.stages[1].options["pred"] == "less"
 
 
 def test_an_integer_that_a_parser_made_a_float_is_too_large() -> None:
