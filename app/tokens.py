@@ -263,7 +263,8 @@ def _decode(text: str) -> bytes:
     try:
         octets = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as e:
-        raise TokenMalformedError("the token is not URL-safe base64", hint=_WHOLE) from e
+        hint = _WHOLE if text == text.strip() else "Remove the space or line end around it"
+        raise TokenMalformedError("the token is not URL-safe base64", hint=hint) from e
     if base64.urlsafe_b64encode(octets).rstrip(b"=").decode() != text:
         raise TokenMalformedError("the token is cut or mistyped: not canonical", hint=_WHOLE)
     if len(octets) <= _FIXED + _SIGNATURE:

@@ -76,6 +76,8 @@ class CoreError(Exception):
         block: id of the item, coverage or summary the fault lies in, or None.
         hint: how to fix it, or None.
         source: name of the stream or file, when the caller gave it one.
+        stage: index of the faulty stage of a pipeline, from 0; None if no single one is at fault.
+        field: name of its faulty option, such as ``size``, or None.
     """
 
     code: ClassVar[str] = "core"
@@ -89,6 +91,8 @@ class CoreError(Exception):
         block: int | None = None,
         hint: str | None = None,
         source: str | None = None,
+        stage: int | None = None,
+        field: str | None = None,
     ) -> None:
         super().__init__(message)
         self.offset = offset
@@ -96,6 +100,8 @@ class CoreError(Exception):
         self.block = block
         self.hint = hint
         self.source = source
+        self.stage = stage
+        self.field = field
 
     @property
     def message(self) -> str:
@@ -163,26 +169,9 @@ class StateError(CoreError):
 
 
 class PipelineError(CoreError):
-    """The pipeline is invalid; the problem names the stage and the field.
-
-    Attributes:
-        stage: index of the faulty stage, from 0; None if no single stage is at fault.
-        field: name of its faulty option, such as ``size``, or None.
-    """
+    """The pipeline is invalid; the problem names the stage and the field."""
 
     code = "pipeline"
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        stage: int | None = None,
-        field: str | None = None,
-        **place: Any,  # noqa: ANN401 - those of every error
-    ) -> None:
-        super().__init__(message, **place)
-        self.stage = stage
-        self.field = field
 
 
 class PositionError(CoreError):

@@ -105,9 +105,22 @@ def _open_all(source: Callable[[str], PinnedSource], pins: Pins, fingerprint: by
         ) from e
 
 
-def _ids(keys: Iterable[str]) -> str:
-    """Return the ids of the datasets of sources, for people."""
-    return " or ".join(sorted({repr(json.loads(key)["dataset"]) for key in keys}))
+def _check(registered: Registered, tokens: BatchTokens, sources: Iterable[PinnedSource]) -> None:
+    """Check that the data has the fingerprint of a record, or of the token put into it.
+
+    Raises:
+        DataChangedError: it has another; names the datasets that are not as they were registered,
+            or all of them if only the token is of others.
+    """
+    was, pins = {source["pinned_fingerprint"] for source in registered.sources}, registered.pins()
+    # What it was at another number of items, the record does not tell.
+    changed = [
+        source.key
+        for source in sources
+        if source.fingerprint.hex() not in was and source.count == pins[source.key]
+    ]
+    ids = {repr(json.loads(key)["dataset"]) for key in changed or registered.keys}
+    tokens.check(registered.fingerprint, (" and " if changed else " or ").join(sorted(ids)))
 
 
 def _named(view: Any) -> Any:  # noqa: ANN401 - JSON
@@ -276,15 +289,16 @@ class Pipelines:
         return _parsed(ident, self._records.record(who.owner, ident).value)
 
     def _open(self, who: Identity, registered: Registered, after: str | None) -> OpenPipeline:
-        fingerprint, issued = registered.fingerprint, registered.issued
+        issued = registered.issued
         state: State | None = None
         pins = registered.pins()
         if after is not None:
             verified = verify(self._keys, after, identity_of(registered.ident))
-            fingerprint, issued = verified.token.fingerprint, verified.issued
+            registered = replace(registered, fingerprint=verified.token.fingerprint)
+            issued = verified.issued
             state, counts = split(verified.token.state, registered.growing)
             pins = registered.pins(counts)
-        shared = self._shared(who, registered, pins, fingerprint)
+        shared = self._shared(who, registered, pins)
         tokens = replace(shared.tokens, issued=issued)
         start = shared.pipeline.initial if state is None else state
         opened = replace(shared, tokens=tokens, start=start)
@@ -292,9 +306,7 @@ class Pipelines:
             opened.pipeline.check(start)
         return opened
 
-    def _shared(
-        self, who: Identity, registered: Registered, pins: Pins, fingerprint: bytes
-    ) -> OpenPipeline:
+    def _shared(self, who: Identity, registered: Registered, pins: Pins) -> OpenPipeline:
         """Return the cached pipeline if its data is unchanged; else build it."""
         key = (who.owner, registered.ident, tuple(pins.values()))
         with self._lock:
@@ -305,10 +317,10 @@ class Pipelines:
         if cached is not None:
             with on_error(cached.close):
                 if self._is_owned(who, cached) and _is_fresh(cached):
-                    cached.tokens.check(fingerprint, _ids(pins))
+                    _check(registered, cached.tokens, cached.sources)
                     return cached
             cached.close()
-        opened = self._build(who, registered.spec, pins, registered.issued, fingerprint)
+        opened = self._build(who, registered.spec, pins, registered.issued, registered)
         self._cache(who, opened)
         return opened
 
@@ -333,7 +345,7 @@ class Pipelines:
         spec: PipelineSpec,
         pins: Pins,
         issued: datetime,
-        fingerprint: bytes | None = None,
+        registered: Registered | None = None,
     ) -> OpenPipeline:
         """Open the sources of a pipeline and build it.
 
@@ -342,7 +354,7 @@ class Pipelines:
             spec: the spec.
             pins: the pins; empty to pin each source to all of its items.
             issued: issue time of the tokens.
-            fingerprint: fingerprint the data must have; None for any.
+            registered: has the fingerprint that the data must have; None for any.
         """
         ident = spec.digest.hex()
         sources: dict[str, PinnedSource] = {}
@@ -365,10 +377,10 @@ class Pipelines:
             return BatchTokens(self._keys, identity_of(ident), data, counts, issued)
 
         with ExitStack() as opened:
-            if fingerprint is not None:
+            if registered is not None:
                 # Before building, which may fail in confusing ways on changed data.
-                _open_all(source, pins, fingerprint)
-                tokens().check(fingerprint, _ids(pins))
+                _open_all(source, pins, registered.fingerprint)
+                _check(registered, tokens(), sources.values())
             profiles = RequestProfiles()
             pipeline = build_pipeline(spec, open_one, wrap=profiles.wrap)
             ordered = tuple(sources[key] for key in sorted(sources))

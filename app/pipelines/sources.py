@@ -21,7 +21,7 @@ from app.datasets.items.segments import ItemRange
 from app.datasets.opened import OpenDataset, Opened, OpenItems
 from app.http.identity import Identity
 from app.tiles.views import OpenView
-from core.errors import OptionError
+from core.errors import CoreError, OptionError
 from core.iterate.base import Indexed
 from core.tiles.formats import FORMATS
 from core.tiles.recording import Recording
@@ -132,9 +132,14 @@ def open_source(
 
 
 def _view(dataset: OpenDataset, value: Any, open_view: OpenViewOf) -> OpenView:  # noqa: ANN401 - JSON
-    if dataset.spec.growing:
-        raise OptionError("a growing dataset has no stable views", hint="Omit view, for its frames")
-    return open_view(dataset.spec.id, value)
+    try:
+        if dataset.spec.growing:
+            hint = "Omit view, for its frames"
+            raise OptionError("a growing dataset has no stable views", hint=hint)
+        return open_view(dataset.spec.id, value)
+    except CoreError as e:
+        e.field = "view"
+        raise
 
 
 def _unit(dataset: Opened, options: Mapping[str, Any]) -> str:
@@ -149,13 +154,14 @@ def _unit(dataset: Opened, options: Mapping[str, Any]) -> str:
             raise OptionError(
                 f"only arrays have views, and the dataset holds {dataset.spec.format} items",
                 hint="Omit view",
+                field="view",
             )
     else:
         units = (FRAME,) if options.get("view") is None else (TILE, FRAME)
     unit = options.get("unit") or units[0]
     if unit not in units:
         hint = f"Use {' or '.join(units)}"
-        raise OptionError(f"the dataset has no unit {unit!r}", hint=hint)
+        raise OptionError(f"the dataset has no unit {unit!r}", hint=hint, field="unit")
     return str(unit)
 
 

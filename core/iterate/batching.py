@@ -26,11 +26,11 @@ import numpy as np
 from .._jit import kernel
 from ..arrays import Indices
 from ..budget import current
-from ..errors import PipelineError, StateError, TransformError
+from ..errors import StateError, TransformError
 from ..rng import Key, Permutation
 from .base import Block, Field, Ragged, Stage, State, check_state, in_order
 from .columns import ReusePool, block_bytes, block_length, take_block
-from .options import seed_key, whole
+from .options import refuse, seed_key, whole
 
 MAX_READ_AHEAD = 1_000_000
 MAX_SIZE = 2**20
@@ -107,18 +107,15 @@ class BucketBatch:
     ) -> None:
         self._read_ahead = whole("read_ahead", read_ahead, 1, MAX_READ_AHEAD)
         if size is None and budget is None:
-            raise PipelineError(
-                "neither size nor budget",
-                field="size",
-                hint="One of them says when a batch is full.",
-            )
+            hint = "One of them says when a batch is full."
+            raise refuse("neither size nor budget", hint, "size")
         self._size = MAX_SIZE if size is None else whole("size", size, 1, MAX_SIZE)
         self._budget = 0 if budget is None else whole("budget", budget, 1, _MAX_BUDGET)
         self._padded = padded
         self._key_field = _field(inner, key, "key")
         self._boundary = None if boundary is None else _field(inner, boundary, "boundary").name
         if self._boundary is not None and _field(inner, self._boundary, "boundary").ragged:
-            raise PipelineError("a boundary is one integer per item", field="boundary")
+            raise refuse("a boundary is one integer per item", option="boundary")
         self._order: Key | None = seed_key(seed, "bucket", *path) if shuffle else None
         self.inner = in_order(inner)
         self._windows: ReusePool[_Window] = ReusePool(_SPARES)
@@ -221,11 +218,8 @@ def _field(inner: Stage, name: str, option: str) -> Field:
     for field in inner.schema:
         if field.name == name and (field.ragged or (field.dtype.kind in "biu" and not field.shape)):
             return field
-    raise PipelineError(
-        f"{option} is {name!r}",
-        field=option,
-        hint="A ragged field, or one of one integer per item.",
-    )
+    hint = "A ragged field, or one of one integer per item."
+    raise refuse(f"{option} is {name!r}", hint, option)
 
 
 def _integers(block: Block, name: str) -> Indices:

@@ -10,8 +10,9 @@ import numpy as np
 
 from ..arrays import Array, Indices
 from ..budget import current
-from ..errors import CastingError, OptionError, PipelineError, TransformError
+from ..errors import CastingError, OptionError, TransformError, names_hint
 from .base import Block, Column, Field, Ragged, Schema
+from .options import refuse
 
 LENGTHS = "_length"
 """Suffix of the field that holds the lengths of padded items."""
@@ -63,13 +64,10 @@ class Padding:
         for name in chosen:
             field = by_name.get(name)
             if field is None or not field.ragged:
-                raise PipelineError(
-                    f"there is no ragged field {name!r} to pad",
-                    field="fields",
-                    hint=f"Fields: {', '.join(by_name)}.",
-                )
+                hint = f"{names_hint(name, by_name)}."
+                raise refuse(f"there is no ragged field {name!r} to pad", hint, "fields")
             if name + LENGTHS in by_name:
-                raise PipelineError(f"there is a field {name + LENGTHS!r} already", field="fields")
+                raise refuse(f"there is a field {name + LENGTHS!r} already", option="fields")
             _filler(field.dtype, self.value)
         return chosen
 
@@ -122,8 +120,9 @@ def pad(column: Ragged, padding: Padding) -> tuple[Array, Indices]:
     if len(lengths) and lengths.max() > width and not padding.truncate:
         place = int(np.argmax(lengths > width))
         raise TransformError(
-            f"an item of {int(lengths[place])} values does not fit into {width}",
+            f"an item of {int(lengths[place])} values does not fit into the length {width}",
             position=place,
+            field="length",
             hint="Increase the length, or truncate items.",
         )
     cut_lengths = np.minimum(lengths, width)

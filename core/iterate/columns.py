@@ -15,6 +15,10 @@ from .base import Block, Column, Field, Ragged, Schema
 
 T = TypeVar("T")
 
+_COLUMN = (
+    "A column is a numpy array with the items along its first axis, such as np.array([1, 2, 3])."
+    " Items of different lengths, such as text, are a Ragged: see core.iterate.collate.ragged."
+)
 _STRETCH = 1 << 16
 """Elements that are gathered at once: their indices take more memory than they do."""
 _INDEX_BYTES = 3 * 8
@@ -25,16 +29,15 @@ def field_of(name: str, column: Column) -> Field:
     """Describe the items of a column as a field.
 
     Raises:
-        PipelineError: the items are not numbers, or the column has no axis of items.
+        PipelineError: the column is no array, has no axis of items, or its items are Python
+            objects.
     """
     ragged = isinstance(column, Ragged)
     values = column.values if isinstance(column, Ragged) else column
-    if values.ndim == 0 or values.dtype.hasobject:
-        raise PipelineError(
-            f"column {name!r} has shape {values.shape} and dtype {values.dtype}",
-            field=name,
-            hint="A column is an array of numbers with the items along its first axis.",
-        )
+    is_array = isinstance(values, np.ndarray)
+    if not is_array or values.ndim == 0 or values.dtype.hasobject:
+        found = f"{values.dtype} of shape {values.shape}" if is_array else type(values).__name__
+        raise PipelineError(f"column {name!r} is {found}", field=name, hint=_COLUMN)
     return Field(name, values.dtype, values.shape[1:], ragged)
 
 

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..arrays import Indices
-from ..errors import PipelineError
 from .base import Block, Column, Counting, Field, Indexed, Stage, State, check_state, in_order
 from .columns import block_length, check_positions, slice_block, unique_names
-from .options import one_of
+from .options import one_of, refuse
 
 MAX_INPUTS = 64
+_SHORTEST = "Inputs of different lengths need stop shortest."
 
 
 def check_inputs(inputs: Sequence[Stage]) -> None:
@@ -25,9 +25,7 @@ def check_inputs(inputs: Sequence[Stage]) -> None:
         PipelineError: there are none, or more than MAX_INPUTS.
     """
     if not 1 <= len(inputs) <= MAX_INPUTS:
-        raise PipelineError(
-            f"{len(inputs)} inputs", field="inputs", hint=f"From 1 to {MAX_INPUTS}."
-        )
+        raise refuse(f"{len(inputs)} inputs", f"From 1 to {MAX_INPUTS}.", "inputs")
 
 
 class _Names:
@@ -35,7 +33,7 @@ class _Names:
 
     def __init__(self, inputs: Sequence[Stage], names: Sequence[str] | None) -> None:
         if names is not None and len(names) != len(inputs):
-            raise PipelineError(f"{len(names)} names for {len(inputs)} inputs", field="names")
+            raise refuse(f"{len(names)} names for {len(inputs)} inputs", option="names")
         self._fields: list[list[tuple[str, Field]]] = []
         for i, stage in enumerate(inputs):
             fields = []
@@ -84,11 +82,7 @@ class Zip(Indexed):
         self._names = _Names(inputs, names)
         lengths = {stage.length for stage in inputs}
         if stop == "strict" and len(lengths) > 1:
-            raise PipelineError(
-                f"inputs of lengths {', '.join(map(str, lengths))}",
-                field="stop",
-                hint="Inputs of different lengths need stop shortest.",
-            )
+            raise refuse(f"inputs of lengths {', '.join(map(str, lengths))}", _SHORTEST, "stop")
         ends = [n for n in lengths if n is not None]
         self.length = min(ends) if ends else None
         self.schema = self._names.schema
@@ -133,11 +127,7 @@ class ZipInOrder(Counting):
         lengths = [block_length(block) for block, _ in taken]
         shortest = min(lengths)
         if self._strict and shortest < count and self._differ(before, lengths, shortest):
-            raise PipelineError(
-                "inputs are of different lengths",
-                field="stop",
-                hint="Inputs of different lengths need stop shortest.",
-            )
+            raise refuse("inputs are of different lengths", _SHORTEST, "stop")
         blocks = [slice_block(block, 0, shortest) for block, _ in taken]
         after = [
             after if n == shortest else stage.skip(at, shortest)

@@ -13,6 +13,7 @@ pipeline and the data, so that an iterator refuses the states of others::
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -76,6 +77,9 @@ class Stepping(Protocol[S_co]):
 
     def reader(self, rank: int = 0, world: int = 1, clock: Clock | None = None) -> Reader[S_co]:
         """What reads the batches of a rank that follow each other."""
+
+    def emptiness(self) -> str:
+        """Why there is no batch, where there is none."""
 
 
 class Checkpointed(ABC, Iterator[T], Generic[T]):
@@ -186,7 +190,7 @@ def _close(inner: object) -> None:
 
 
 class StepIterator(Checkpointed[S]):
-    """The batches of a pipeline, or one rank's rows of them.
+    """The batches of a pipeline, or one rank's rows of them; a warning says why there is none.
 
     Args:
         stepping: the pipeline.
@@ -219,6 +223,9 @@ class StepIterator(Checkpointed[S]):
         self._open()
         step = self._reader.step(self._at)
         if step is None:
+            if self._at == self._initial:
+                why = self._stepping.emptiness()
+                warnings.warn(f"there is no batch: {why}", UserWarning, stacklevel=2)
             raise StopIteration
         self._at = step.state
         return step

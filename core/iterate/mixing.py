@@ -36,7 +36,7 @@ import numpy as np
 
 from ..arrays import Indices
 from ..budget import Scope, current
-from ..errors import PipelineError, PositionError, StateError
+from ..errors import PositionError, StateError
 from ..rng import below
 from .base import MAX_ITEMS, Block, Counting, Indexed, Stage, State, check_state, in_order
 from .columns import (
@@ -49,7 +49,7 @@ from .columns import (
     take_block,
 )
 from .combine import check_inputs, join_states, split_states
-from .options import one_of, seed_key, whole
+from .options import one_of, refuse, seed_key, whole
 
 MAX_ROUND = 2**16
 """Most items of a round, which are the sum of the weights in lowest terms."""
@@ -107,11 +107,8 @@ def _round(weights: Sequence[int]) -> Indices:
     shares = [weight // common for weight in weights]
     total = sum(shares)
     if total > MAX_ROUND:
-        raise PipelineError(
-            f"the weights in lowest terms sum to {total}",
-            field="weights",
-            hint=f"Choose coarser weights, with a sum of at most {MAX_ROUND}.",
-        )
+        hint = f"Choose coarser weights, with a sum of at most {MAX_ROUND}."
+        raise refuse(f"the weights in lowest terms sum to {total}", hint, "weights")
     which = np.repeat(np.arange(len(shares)), shares)
     item = np.concatenate([np.arange(share) for share in shares])
     # Fractions that differ do so by at least 1 / 2**33, which float64 tells apart.
@@ -192,21 +189,19 @@ def _check_mix(inputs: Sequence[Stage], weights: Sequence[int] | None, stop: str
     one_of("stop", stop, _STOPS)
     for stage in inputs[1:]:
         if stage.schema != inputs[0].schema:
-            raise PipelineError(
+            raise refuse(
                 f"inputs with different fields cannot be mixed: {_difference(inputs[0], stage)}",
-                field="inputs",
-                hint="Make them alike by map in the inputs: cast changes a dtype, select chooses"
+                "Make them alike by map in the inputs: cast changes a dtype, select chooses"
                 " fields in order, rename names them.",
+                "inputs",
             )
     weights = [1] * len(inputs) if weights is None else list(weights)
     if len(weights) != len(inputs):
-        raise PipelineError(f"{len(weights)} weights for {len(inputs)} inputs", field="weights")
+        raise refuse(f"{len(weights)} weights for {len(inputs)} inputs", option="weights")
     for weight in weights:
         whole("weights", weight, 0, MAX_WEIGHT)
     if not sum(weights):
-        raise PipelineError(
-            "the weights sum to zero", field="weights", hint="Give one input a weight above 0."
-        )
+        raise refuse("the weights sum to zero", "Give one input a weight above 0.", "weights")
     return weights
 
 
@@ -225,13 +220,10 @@ def _cycled(inputs: Sequence[Stage], weights: Sequence[int]) -> list[Indexed]:
     cycled: list[Indexed] = []
     for stage, weight in zip(inputs, weights, strict=True):
         if not isinstance(stage, Indexed):
-            raise PipelineError(
-                "a sequential input cannot start over",
-                field="stop",
-                hint="Use stop first or all.",
-            )
+            hint = "Use stop first or all."
+            raise refuse("a sequential input cannot start over", hint, "stop")
         if weight and stage.length == 0:
-            raise PipelineError("an empty input cannot start over", field="stop")
+            raise refuse("an empty input cannot start over", option="stop")
         cycled.append(_Cycled(stage))
     return cycled
 
@@ -445,9 +437,6 @@ def mixed(  # noqa: PLR0913 - the options of the stage
         return RandomMix(inputs, weights=weights, stop=stop, seed=seed, path=path)
     indexed = [stage for stage in inputs if isinstance(stage, Indexed)]
     if len(indexed) < len(inputs):
-        raise PipelineError(
-            "a mix by quota of sequential inputs",
-            field="order",
-            hint="Use order random, or put the sequential stages after the mix.",
-        )
+        hint = "Use order random, or put the sequential stages after the mix."
+        raise refuse("a mix by quota of sequential inputs", hint, "order")
     return Mix(indexed, weights=weights, stop=stop)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import PipelineError
+from ..errors import PipelineError, names_hint
 from ..rng import MAX_SEED, Key, derive
 from .base import MAX_ITEMS, Field, Schema
 
@@ -22,9 +22,7 @@ def whole(name: str, value: object, low: int, high: int) -> int:
         PipelineError: the value is anything else, such as True or 1.0.
     """
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise PipelineError(
-            f"{name} is {value!r}", field=name, hint=f"A whole number from {low} to {high}."
-        )
+        raise refuse(f"{name} is {value!r}", f"A whole number from {low} to {high}.", name)
     return value
 
 
@@ -44,9 +42,7 @@ def one_of(name: str, value: object, choices: Collection[str]) -> str:
         PipelineError: the value is not among them.
     """
     if not isinstance(value, str) or value not in choices:
-        raise PipelineError(
-            f"{name} is {value!r}", field=name, hint=f"One of {', '.join(sorted(choices))}."
-        )
+        raise refuse(f"{name} is {value!r}", f"One of {', '.join(sorted(choices))}.", name)
     return value
 
 
@@ -57,7 +53,7 @@ def bounded(name: str, length: int) -> int:
         PipelineError: it is above 2**62.
     """
     if length > MAX_ITEMS:
-        raise PipelineError(f"{length} items", field=name, hint="At most 2**62.")
+        raise refuse(f"{length} items", "At most 2**62.", name)
     return length
 
 
@@ -66,9 +62,13 @@ NUMBERS = "biuf"
 """Kinds of dtypes that are numbers."""
 
 
-def refuse(message: str, hint: str | None = None) -> PipelineError:
-    """The error for arguments that do not fit."""
-    return PipelineError(message, field="args", hint=hint)
+def refuse(message: str, hint: str | None = None, option: str = "args") -> PipelineError:
+    """The error for an option that does not fit, or for arguments."""
+    return PipelineError(message, field=option, hint=hint)
+
+
+def _found(value: object) -> str:
+    return "missing" if value is None else repr(value)
 
 
 class Args:
@@ -95,13 +95,27 @@ class Args:
                     "Filter by a field of one number, such as a label; one of arrays has none.",
                 )
             return candidate
-        raise refuse(f"field is {name!r}", f"Give one of {', '.join(f.name for f in self.schema)}.")
+        known = (candidate.name for candidate in self.schema)
+        raise refuse(f"field is {_found(name)}", f"{names_hint(str(name), known)}.")
 
     def number(self, name: str, default: float | None = None) -> float:
         """Give a finite number."""
+        return self._number(name, self._arguments.get(name, default))
+
+    def numbers(self, name: str, default: float, field: Field) -> float | list[float]:
+        """Give a finite number, or a list of them for the last axis of a field."""
         value = self._arguments.get(name, default)
+        if not isinstance(value, list):
+            return self._number(name, value)
+        if len(value) not in field.shape[-1:]:
+            last = f", or {field.shape[-1]} for the last axis" if field.shape else ""
+            raise refuse(f"{name} has {len(value)} numbers", f"Give one{last} of {field.name}.")
+        return [self._number(name, each) for each in value]
+
+    @staticmethod
+    def _number(name: str, value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise refuse(f"{name} is {value!r}", "Give a number.")
+            raise refuse(f"{name} is {_found(value)}", "Give a number.")
         try:
             number = float(value)
         except OverflowError:
@@ -114,7 +128,7 @@ class Args:
         """A non-empty name."""
         value = self._arguments.get(name, default)
         if not isinstance(value, str) or not value:
-            raise refuse(f"{name} is {value!r}", "Give a name.")
+            raise refuse(f"{name} is {_found(value)}", "Give a name.")
         return value
 
     def texts(self, name: str) -> list[str]:
@@ -122,7 +136,7 @@ class Args:
         value = self._arguments.get(name)
         names = list(value) if isinstance(value, list | tuple) else []
         if not names or not all(isinstance(candidate, str) for candidate in names):
-            raise refuse(f"{name} is {value!r}", "Give a list of names.")
+            raise refuse(f"{name} is {_found(value)}", "Give a list of names.")
         return names
 
     def dtype(self) -> np.dtype[Any]:

@@ -23,12 +23,11 @@ import numpy as np
 
 from ..arrays import Indices
 from ..budget import current
-from ..errors import PipelineError
 from ..rng import MAX_LENGTH
 from .base import MAX_ITEMS, Block, Column, Indexed, Ragged
 from .blocks import BlockPermutation
 from .columns import block_bytes, check_positions, offsets_of, take_block
-from .options import bounded, one_of, seed_key, whole
+from .options import bounded, one_of, refuse, seed_key, whole
 
 _FEW_BYTES = 1 << 20
 """Bytes of positions that no budget needs to know of."""
@@ -119,11 +118,8 @@ class Shard(Reordering):
             self._start, self._step = index, of
             length = None if n is None else max(0, -(-(n - index) // of))
         elif n is None:
-            raise PipelineError(
-                "a contiguous part of an endless stage",
-                field="mode",
-                hint="Use mode stride, or put the shard before the stage that repeats.",
-            )
+            hint = "Use mode stride, or put the shard before the stage that repeats."
+            raise refuse("a contiguous part of an endless stage", hint, "mode")
         else:
             share, more = divmod(n, of)
             self._start, self._step = index * share + min(index, more), 1
@@ -139,14 +135,11 @@ def _pass_length(inner: Indexed, epochs: object) -> tuple[int, int | None]:
     """Items of one pass over the inner stage, and of all passes."""
     n = inner.length
     if n is None:
-        raise PipelineError(
-            "epochs of an endless stage",
-            field="epochs",
-            hint="An endless stage has no epochs. Remove this stage.",
-        )
+        hint = "An endless stage has no epochs. Remove this stage."
+        raise refuse("epochs of an endless stage", hint, "epochs")
     if epochs is None:
         if n == 0:
-            raise PipelineError("endless epochs of no items", field="epochs")
+            raise refuse("endless epochs of no items", option="epochs")
         return n, None
     count = whole("epochs", epochs, 0, MAX_ITEMS)
     return n, bounded("epochs", n * count)
@@ -199,9 +192,7 @@ class Permute(Reordering):
         key = seed_key(seed, "permute", *path)
         self._n, length = _pass_length(inner, epochs)
         if self._n > MAX_LENGTH:
-            raise PipelineError(
-                f"a permutation of {self._n} items", field="epochs", hint="At most 2**48."
-            )
+            raise refuse(f"a permutation of {self._n} items", "At most 2**48.", "epochs")
         self._order = BlockPermutation(key, max(self._n, 1), None)
         super().__init__(inner, length)
 
@@ -239,13 +230,10 @@ class Window(Indexed):
         self._keep = one_of("partial", partial, ("drop", "keep")) == "keep"
         n = inner.length
         if n is not None and width > n:
-            raise PipelineError(
-                f"a window of {width} items over {n} items",
-                field="width",
-                hint="A window is at most as wide as the stage it moves over.",
-            )
+            hint = "A window is at most as wide as the stage it moves over."
+            raise refuse(f"a window of {width} items over {n} items", hint, "width")
         if any(field.ragged for field in inner.schema):
-            raise PipelineError("windows of ragged items", field="width")
+            raise refuse("windows of ragged items", option="width")
         self.inner = inner
         fields = inner.schema
         if self._keep:

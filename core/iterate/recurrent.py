@@ -23,10 +23,10 @@ import numpy as np
 
 from .._jit import kernel
 from ..arrays import Array, Floats
-from ..errors import PipelineError, StateError
+from ..errors import StateError
 from .base import Block, Counting, Field, Ragged, Stage, State, check_state, in_order
 from .columns import block_length, unique_names
-from .options import one_of
+from .options import one_of, refuse
 
 _HALF = 32
 _HALF_VALUES = 1 << _HALF
@@ -146,9 +146,7 @@ def _alpha(args: Mapping[str, Any]) -> float:
     alpha = args.get("alpha")
     number = isinstance(alpha, (int, float)) and not isinstance(alpha, bool)
     if alpha is None or not number or not 0 < alpha <= 1:
-        raise PipelineError(
-            f"alpha is {alpha!r}", field="args", hint="A number above 0 and at most 1."
-        )
+        raise refuse(f"alpha is {alpha!r}", "A number above 0 and at most 1.")
     return float(alpha)
 
 
@@ -166,7 +164,7 @@ SCANS = frozenset({*_NATIVE, "ema", "welford"})
 def _accumulator(fn: str, dtype: np.dtype[Any], args: Mapping[str, Any]) -> Accumulator:
     for name in args:
         if fn != "ema" or name != "alpha":
-            raise PipelineError(f"unknown argument {name!r}", field="args")
+            raise refuse(f"unknown argument {name!r}")
     if fn == "ema":
         return _Smooth(_REAL, _alpha(args))
     if fn == "welford":
@@ -202,11 +200,9 @@ class Scan(Counting):
             or matches[0].shape
             or matches[0].ragged
         ):
-            raise PipelineError(
-                f"there is no field {field!r} of one number per item", field="field"
-            )
+            raise refuse(f"there is no field {field!r} of one number per item", option="field")
         if matches[0].dtype == np.dtype(np.uint64):
-            raise PipelineError(f"field {field!r} is uint64", field="field", hint="Cast it first.")
+            raise refuse(f"field {field!r} is uint64", "Cast it first.", "field")
         self.inner = in_order(inner)
         self._field = field
         self._run = _accumulator(fn, matches[0].dtype, args or {})

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..arrays import Indices
 from ..budget import Scope, current
-from ..errors import PipelineError, StateError, TransformError
+from ..errors import StateError, TransformError
 from .base import (
     Block,
     Column,
@@ -22,6 +22,7 @@ from .base import (
     in_order,
 )
 from .columns import block_bytes, check_positions, concatenate, take_block, take_column
+from .options import refuse
 
 _MAX_READ = 65_536
 """Most items read at a time."""
@@ -34,11 +35,8 @@ _READ_BYTES = 16 << 20
 def _ragged_field(inner: Stage, field: str) -> Schema:
     """The schema with one ragged field flattened."""
     if not any(candidate.name == field and candidate.ragged for candidate in inner.schema):
-        raise PipelineError(
-            f"there is no ragged field {field!r}",
-            field="field",
-            hint="Only ragged fields can be flattened.",
-        )
+        hint = "Only ragged fields can be flattened."
+        raise refuse(f"there is no ragged field {field!r}", hint, "field")
     return tuple(replace(f, ragged=False) if f.name == field else f for f in inner.schema)
 
 
@@ -143,7 +141,7 @@ class SelectManyIndexed(Indexed):
         self._field = field
         self.schema = _ragged_field(inner, field)
         if inner.length is None or len(offsets) != inner.length + 1 or offsets[0] != 0:
-            raise PipelineError(f"{len(offsets)} offsets for {inner.length} items", field="offsets")
+            raise refuse(f"{len(offsets)} offsets for {inner.length} items", option="offsets")
         self._offsets = offsets
         self.length = int(self._offsets[-1])
 

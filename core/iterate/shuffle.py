@@ -1,13 +1,18 @@
 """Local shuffles, for data that is best read roughly in order.
 
-A permutation of everything reads files at random. A local shuffle moves an item by some
+A permutation of everything reads files at random. A local shuffle mostly moves an item by some
 ``size`` places only, so that reading stays nearly sequential:
 
-* ``block``: permutes each block of ``size`` items. Random access, but no item crosses a border.
+* ``block``: permutes each block of ``size`` items. Random access, but no item crosses a border,
+  so an item moves by at most ``size`` - 1 places.
 * ``overlap``: two block shuffles of 2 ``size``, shifted by half a block. Random access and
-  no borders: the second shuffle mixes across those of the first.
-* ``reservoir``: the well-known streaming shuffle. Each item pushes a random one out of a
-  reservoir of B slots and takes its place::
+  no borders: the second shuffle mixes across those of the first. An item moves by at most
+  3 ``size`` - 1 places: from the first of an outer block to its last, 2 ``size`` - 1, which is in
+  the first half of an inner block, and from there to the last of that, ``size`` more.
+* ``reservoir``: the well-known streaming shuffle. An item comes at most ``size`` - 1 places
+  early, since so many are read ahead of it, but as late as chance will have it: each exchange
+  pushes it out with probability 1 / ``size``, so one in e ** (m + 1) comes more than m ``size``
+  places late. Each item pushes a random one out of a reservoir of B slots and takes its place::
 
       item k        ->  slot(k) = below(key, k, B)
       pushed out    <-  the item that entered this slot last
@@ -31,13 +36,13 @@ import numpy as np
 from .._jit import kernel
 from ..arrays import Indices, Words
 from ..budget import Scope, current
-from ..errors import PipelineError, StateError
+from ..errors import StateError
 from ..rng import Permutation
 from ..rng.kernels import U, mix, scale
 from .base import MAX_ITEMS, Block, Counting, Indexed, Sequential, Stage, State, check_state
 from .blocks import BlockPermutation
 from .columns import ReusePool
-from .options import seed_key, whole
+from .options import refuse, seed_key, whole
 from .positions import Reordering
 
 MAX_SIZE = 2**20
@@ -131,11 +136,8 @@ class ReservoirShuffle(Counting):
     ) -> None:
         whole("size", size, 1, MAX_SIZE)
         if isinstance(inner, Sequential):
-            raise PipelineError(
-                "a reservoir cannot follow a sequential stage",
-                field="kind",
-                hint="Put the shuffle before the first sequential stage.",
-            )
+            hint = "Put the shuffle before the first sequential stage."
+            raise refuse("a reservoir cannot follow a sequential stage", hint, "kind")
         self.inner = inner
         n = inner.length
         self._end = MAX_ITEMS if n is None else n

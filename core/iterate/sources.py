@@ -13,9 +13,9 @@ from functools import cached_property
 import numpy as np
 
 from ..arrays import Indices
-from ..errors import PipelineError
 from .base import MAX_ITEMS, Block, Column, Field, Indexed, Ragged
 from .columns import check_positions, schema_of, take_column
+from .options import refuse
 
 _DIGEST_SIZE = 16
 
@@ -46,24 +46,22 @@ class ArraySource(Source):
         columns: of equal length; arrays with the items along the first axis, or ragged.
 
     Raises:
-        PipelineError: there are no columns, their lengths differ, or their values are not
-            numbers.
+        PipelineError: there are no columns, their lengths differ, or one is no array, or an array
+            of Python objects.
     """
 
     def __init__(self, columns: Mapping[str, Column]) -> None:
         self.schema = schema_of(columns)
         lengths = {len(column) for column in columns.values()}
         if len(lengths) != 1:
-            raise PipelineError(
-                f"columns of lengths {sorted(lengths)}",
-                field="columns",
-                hint="There must be columns, all of one length.",
-            )
+            hint = "There must be columns, all of one length."
+            raise refuse(f"columns of lengths {sorted(lengths)}", hint, "columns")
         for name, column in columns.items():
             if isinstance(column, Ragged):
                 _check_offsets(name, column)
         self._columns = dict(columns)
         self.length: int = lengths.pop()
+        self.scan = (self.length,)
 
     @cached_property
     def fingerprint(self) -> bytes:
@@ -78,6 +76,10 @@ class ArraySource(Source):
                 digest.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
         return digest.digest()
 
+    def places(self, positions: Indices) -> Indices:
+        """As frames in the order of a scan: labels are one for each item."""
+        return positions
+
     def at(self, positions: Indices) -> Block:
         """Copy the items out of the columns."""
         positions = check_positions(positions, self.length)
@@ -88,11 +90,8 @@ def _check_offsets(name: str, column: Ragged) -> None:
     offsets = column.offsets
     rising = offsets.dtype == np.int64 and len(offsets) > 0 and bool(np.all(np.diff(offsets) >= 0))
     if not rising or offsets[0] != 0 or offsets[-1] > len(column.values):
-        raise PipelineError(
-            f"the offsets of column {name!r} are invalid",
-            field=name,
-            hint="Offsets are int64, begin with 0, never descend and end within the values.",
-        )
+        hint = "Offsets are int64, begin with 0, never descend and end within the values."
+        raise refuse(f"the offsets of column {name!r} are invalid", hint, name)
 
 
 class CounterSource(Source):
@@ -108,7 +107,7 @@ class CounterSource(Source):
 
     def __init__(self, n: int | None = None, name: str = "index") -> None:
         if n is not None and not 0 <= n <= MAX_ITEMS:
-            raise PipelineError(f"a counter to {n}", field="n", hint="From 0 to 2**62, or None.")
+            raise refuse(f"a counter to {n}", "From 0 to 2**62, or None.", "n")
         self._n = n
         self._name = name
         self.schema = (Field(self._name, np.dtype(np.int64)),)

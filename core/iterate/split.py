@@ -32,7 +32,7 @@ from ..errors import PipelineError
 from ..rng import Key, bits
 from .base import Indexed, Ragged
 from .columns import block_bytes
-from .options import one_of, seed_key
+from .options import one_of, refuse, seed_key
 from .positions import Reordering
 
 Part = Literal["train", "validation"]
@@ -57,9 +57,7 @@ class _Split(Reordering):
     def __init__(self, inner: Indexed, *, fraction: float, part: str) -> None:
         one_of("part", part, _PARTS)
         if not 0 < fraction < 1:
-            raise PipelineError(
-                f"fraction is {fraction}", field="fraction", hint="Above 0 and below 1."
-            )
+            raise refuse(f"fraction is {fraction}", "Above 0 and below 1.", "fraction")
         self._n = _splittable(inner)
         self._threshold = np.uint64(int(fraction * 2.0**64))
         self._validation = part == "validation"
@@ -142,7 +140,7 @@ class KeySplit(_Split):
         self, inner: Indexed, field: str, *, fraction: float, part: Part, seed: int = 0
     ) -> None:
         if field not in (value.name for value in inner.schema):
-            raise PipelineError(f"there is no field {field!r} to split by", field="key")
+            raise refuse(f"there is no field {field!r} to split by", option="key")
         key = seed_key(seed, "split", field)
         n = _splittable(inner)
         current().hold("split", 8 * n)

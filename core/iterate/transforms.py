@@ -17,6 +17,7 @@ import numpy as np
 
 from ..arrays import Array, Floats, Indices, Mask, Words
 from ..budget import current
+from ..errors import names_hint
 from ..rng import Key, below, bits, uniform
 from .base import Block, Column, Field, Ragged, Schema
 from .columns import unique_names
@@ -137,19 +138,22 @@ def _scale(arguments: Arguments, schema: Schema) -> Transform:
     if {"mean", "std"} & set(arguments):
         if {"factor", "offset"} & set(arguments):
             raise refuse("mean and std contradict factor and offset", "Give one pair or the other.")
-        mean, std = _moments(args, dtype)
+        mean, std = _moments(args, dtype, field)
         return _elementwise(schema, field, out, lambda v: (v.astype(dtype) - mean) / std)
     factor, offset = dtype.type(args.number("factor", 1)), dtype.type(args.number("offset", 0))
     return _elementwise(schema, field, out, lambda v: v.astype(dtype) * factor + offset)
 
 
-def _moments(args: Args, dtype: np.dtype[Any]) -> tuple[Any, Any]:
-    """The mean and the standard deviation to normalise by, as numbers of a dtype."""
+def _moments(args: Args, dtype: np.dtype[Any], field: Field) -> tuple[Array, Array]:
+    """The means and the standard deviations to normalise by, as numbers of a dtype."""
     with np.errstate(all="ignore"):
-        mean, std = (dtype.type(args.number(*each)) for each in (("mean", 0), ("std", 1)))
-    if not 0 < std < np.inf:
+        mean, std = (
+            np.asarray(args.numbers(name, default, field), dtype.type)
+            for name, default in (("mean", 0), ("std", 1))
+        )
+    if not np.all((std > 0) & (std < np.inf)):
         raise refuse(f"std is {std} as {dtype}", "Give a number above 0.")
-    if not np.isfinite(mean):
+    if not np.all(np.isfinite(mean)):
         raise refuse(f"mean is {mean} as {dtype}", "Give a number within its range.")
     return mean, std
 
@@ -197,7 +201,7 @@ def _select(arguments: Arguments, schema: Schema) -> Transform:
     known = {candidate.name: candidate for candidate in schema}
     for name in names:
         if name not in known:
-            raise refuse(f"there is no field {name!r}", f"Give one of {', '.join(known)}.")
+            raise refuse(f"there is no field {name!r}", f"{names_hint(name, known)}.")
     return (lambda block: {name: block[name] for name in names}), tuple(known[n] for n in names)
 
 

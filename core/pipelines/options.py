@@ -57,7 +57,10 @@ def integer(low: int, high: int = MAX_ITEMS) -> Checker:
 
     def check(value: Any) -> int:  # noqa: ANN401 - any JSON value
         if isinstance(value, bool) or not isinstance(value, int):
-            raise Refused(f"is {_quoted(value)}, not an integer", f"Give {_range(low, high)}.")
+            # Parsers of JSON make floats of integers that no 64 bits hold.
+            large = isinstance(value, float) and value > high
+            fault = "is too large" if large else f"is {_quoted(value)}, not an integer"
+            raise Refused(fault, f"Give {_range(low, high)}.")
         if not low <= value <= high:
             raise Refused(f"is {value}", f"Give {_range(low, high)}.")
         return value
@@ -105,14 +108,14 @@ def name(value: Any) -> str:  # noqa: ANN401 - any JSON value
     return value
 
 
-def one_of(*choices: str, **meant: str) -> Checker:
+def one_of(*choices: str, example: str = "", **meant: str) -> Checker:
     """One of these words; ``meant`` says what to use for others that people know."""
 
     def check(value: Any) -> str:  # noqa: ANN401 - any JSON value
         if not isinstance(value, str) or value not in choices:
             known = meant.get(str(value).lower())
             hint = f"Use {known}" if known else names_hint(str(value), choices)
-            raise Refused(f"is {_quoted(value)}", f"{hint}.")
+            raise Refused(f"is {_quoted(value)}", f"{hint}.{example}")
         return value
 
     return check

@@ -19,7 +19,6 @@ import numpy as np
 
 from ..errors import CoreError, PositionError, StateError
 from ..iterate.base import Block, Indexed, State
-from ..iterate.collate import collate
 from ..iterate.columns import slice_block
 from ..iterate.limits import Clock
 from .stage import Batching
@@ -108,11 +107,10 @@ class IndexedStepper(Stepper):
         starts = (batch + every * np.arange(count, dtype=np.int64)[:, None]) * size
         own = high - low
         block = self._chain(epoch).at((starts + np.arange(low, high)).reshape(-1))
-        padding = self.batching.padding
         blocks = (slice_block(block, k * own, (k + 1) * own) for k in range(count))
         return [
             self._numbered(
-                each if padding is None else collate(each, padding),
+                self.batching.collate(each),
                 sequence + every * k,
                 epoch,
                 size,

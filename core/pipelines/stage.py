@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar
 
-from ..errors import CastingError, OptionError, PipelineError
-from ..iterate.base import Indexed, Schema, Stage
+from ..errors import CastingError, CoreError, OptionError, PipelineError
+from ..iterate.base import Block, Indexed, Schema, Stage
 from ..iterate.batching import BucketBatch
 from ..iterate.collate import Padding
 from .cost import Cost, Demand
@@ -79,15 +79,17 @@ def located(spec: StageSpec, make: Callable[[], T]) -> T:
     Raises:
         PipelineError: as ``make`` raised it, with the place of the stage; or in place of an
             OptionError or CastingError.
+        CoreError: any other that ``make`` raised, with the place of the stage.
     """
     try:
         return make()
-    except PipelineError as error:
+    except CoreError as error:
         if error.stage is not None:
             raise
-        raise spec.error(f"is refused: {error.message}", error.field, error.hint) from error
-    except (OptionError, CastingError) as error:
-        raise spec.error(f"is refused: {error.message}", None, error.hint) from error
+        if isinstance(error, PipelineError | OptionError | CastingError):
+            raise spec.error(f"is refused: {error.message}", error.field, error.hint) from error
+        error.stage, error.field = spec.place, error.field and f"{spec.path}{error.field}"
+        raise
 
 
 Last = Literal["keep", "drop", "pad", "wrap"]
@@ -111,6 +113,8 @@ class Batching:
     last: Last = "keep"
     """What becomes of a last batch that is too short."""
     padding: Padding | None = None
+    collate: Callable[[Block], Block] = lambda block: block
+    """Pads the rows of a batch; its errors point at the stage."""
     limit: int | None = None
     """Most batches of the pipeline; None for no limit."""
     epoch_size: int | None = None

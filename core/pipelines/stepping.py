@@ -38,7 +38,6 @@ from ..budget import Scope, current
 from ..errors import CancelledError, CoreError, LimitError, PipelineError, PositionError, StateError
 from ..iterate.base import Block, Column, Ragged, Schema, Sequential, State
 from ..iterate.batching import BucketBatch
-from ..iterate.collate import collate
 from ..iterate.columns import (
     ReusePool,
     block_bytes,
@@ -133,13 +132,10 @@ class Stepper(ABC):
         self, read: Callable[[int, int], Block], low: int, high: int, total: int
     ) -> Block:
         """Rows low to high - 1 of ``total``, padded to the same width on every rank."""
-        padding = self.batching.padding
-        if padding is None:
-            return read(low, high)
         if not self._whole:
-            return collate(read(low, high), padding)
+            return self.batching.collate(read(low, high))
         # The longest item sets the width, and it may belong to another rank.
-        return slice_block(collate(read(0, total), padding), low, high)
+        return slice_block(self.batching.collate(read(0, total)), low, high)
 
 
 Batch = tuple[Block, State]

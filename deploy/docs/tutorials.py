@@ -45,7 +45,7 @@ class Tutorial:
     """
 
     def __init__(self, path: Path, *, torch: str | None = None, until: str | None = None) -> None:
-        fences = [f for f in _fences(path.read_text()) if torch or "torch" not in f.code]
+        fences = [f for f in fences_of(path.read_text()) if torch or "torch" not in f.code]
         last = next((k for k, f in enumerate(fences) if until and until in f.code), len(fences))
         self._fences = fences[: last + 1]
         self._torch = torch
@@ -83,7 +83,8 @@ class Tutorial:
         return "\n".join(lines)
 
 
-def _fences(page: str) -> Iterator[Fence]:
+def fences_of(page: str) -> Iterator[Fence]:
+    """Yield what is run of the text of a page."""
     found = _FENCE.findall(page)
     for (language, code), (after, text) in zip(found, [*found[1:], ("", "")], strict=True):
         if language != "text":

@@ -9,6 +9,7 @@ last bit however often the trainer or the service is killed. Needs thalweg[torch
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from pathlib import Path
@@ -67,4 +68,11 @@ def train(url: str, dataset: str, path: Path) -> list[float]:
 
 
 if __name__ == "__main__":
-    train(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    arguments.add_argument("url", help="of the service; the variable THALWEG_KEY is its key")
+    arguments.add_argument("dataset", help="id of a dataset of frames: thalweg datasets list")
+    arguments.add_argument("checkpoint", type=Path, help="file to go on from, and to keep")
+    given = arguments.parse_args()
+    train(given.url, given.dataset, given.checkpoint)

@@ -38,7 +38,8 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
         "read the batches of a pipeline",
         "Read the batches of a pipeline: a line of JSON for each, and with --out its fields as"
         " .npy files. With --token-file the same command resumes where it stopped, even with"
-        " another --rank and --world.",
+        " another --rank and --world; killed, it may repeat lines and files of a second: the number"
+        " sequence tells lines that are there already, and files are the same.",
     )
     about = "file with the spec, its JSON, or the id of a registered pipeline"
     batches.add_argument("spec", metavar="SPEC", help=about)
@@ -47,9 +48,9 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
     add_force(batches)
     where = batches.add_mutually_exclusive_group()
     where.add_argument(
-        "--token-file", type=Path, metavar="F", help="resume from it, and keep it up to date"
+        "--token-file", type=Path, metavar="F", help="resume from it, and update it once a second"
     )
-    where.add_argument("--after", metavar="TOKEN", help="resume after a token")
+    where.add_argument("--after", metavar="TOKEN", help="resume after a token, such as a line's")
     batches.add_argument("--rank", type=count, default=0, metavar="R", help="default 0")
     batches.add_argument("--world", type=count, default=1, metavar="W", help="default 1")
     batches.add_argument("--epoch", action="store_true", help="stop where an epoch ends")
@@ -57,7 +58,9 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
         "--prefetch", type=count, default=0, metavar="N", help="batches to read ahead"
     )
     batches.add_argument("--parallel", type=count, metavar="K", help="streams to read in turn")
-    batches.add_argument("--quiet", action="store_true", help="report errors only")
+    batches.add_argument(
+        "--quiet", action="store_true", help="report errors only, beside the lines"
+    )
 
 
 def _batches(args: argparse.Namespace, client: Client) -> None:

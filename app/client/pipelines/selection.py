@@ -51,6 +51,7 @@ class Position:
             raise StateError('a token is batch.token, or state["token"] of a state: give that')
         if not isinstance(token, str | None):
             raise StateError(f"a token is a string, such as batch.token, not {token!r}")
+        token = token and token.strip()  # of the line end of a file
         if token is not None and not is_token(token):
             found = "malformed" if token else "empty: give None to begin with the first batch"
             raise StateError(f"the token of the state is {found}")

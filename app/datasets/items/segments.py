@@ -33,7 +33,7 @@ import numpy as np
 from app.engine.request_budget import keep_for_request
 from core.arrays import Indices
 from core.budget import current
-from core.errors import OptionError
+from core.errors import OptionError, names_hint
 from core.iterate.base import Block, Column, Indexed, Schema
 from core.iterate.columns import block_bytes, check_positions, concatenate, empty_block, take_block
 
@@ -91,10 +91,10 @@ def select_fields(schema: Schema, fields: Sequence[str] | None) -> Schema:
     if fields is None:
         return schema
     names = [field.name for field in schema]
-    unknown = [name for name in fields if name not in names]
-    if unknown or not fields:
-        message = f"there is no field {unknown[0]!r}" if unknown else "no field is selected"
-        raise OptionError(message, hint=f"Use {', '.join(names)}")
+    for name in fields or [""]:
+        if name not in names:
+            message = f"there is no field {name!r}" if name else "no field is selected"
+            raise OptionError(message, hint=names_hint(name, names), field="fields")
     return tuple(field for field in schema if field.name in fields)
 
 

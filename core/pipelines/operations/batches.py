@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ...iterate.base import Schema, Sequential, Stage
 from ...iterate.batching import MAX_SIZE, BucketBatch
-from ...iterate.collate import Padding
+from ...iterate.collate import Padding, collate
 from ...iterate.limits import Head
 from ...iterate.positions import Range
 from ..cost import INDEX_BYTES, Cost, Demand
@@ -116,7 +116,11 @@ def _pad(batching: Batching, spec: StageSpec, schema: Schema) -> Batching:
     fields = options.pop("fields")
     padding = Padding(fields=None if fields is None else tuple(fields), **options)
     located(spec, lambda: padding.padded(schema))
-    return replace(batching, padding=padding)
+    return replace(
+        batching,
+        padding=padding,
+        collate=lambda block: located(spec, lambda: collate(block, padding)),
+    )
 
 
 def _count_epochs(batching: Batching, spec: StageSpec, _schema: Schema) -> Batching:

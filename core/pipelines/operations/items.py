@@ -38,6 +38,8 @@ _MEANT = {
 }
 """Functions that people know by other names."""
 
+_EXAMPLE = ' For example {"pred": "less", "args": {"field": "label", "value": 3}}.'
+
 MAP = Operation(
     name="map",
     takes="items",
@@ -53,7 +55,10 @@ MAP = Operation(
 FILTER = Operation(
     name="filter",
     takes="items",
-    options={"pred": Option(one_of(*sorted(PREDICATES))), "args": Option(mapping, {})},
+    options={
+        "pred": Option(one_of(*sorted(PREDICATES), example=_EXAMPLE)),
+        "args": Option(mapping, {}),
+    },
     make=lambda stage: named_filter(stage.items, **stage.spec.options),
     cost=lambda _taken: Cost(0, 1),
     copies=2,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from ...arrays import Indices
-from ...errors import PipelineError
+from ...errors import PipelineError, names_hint
 from ...iterate.base import Indexed, Stage
 from ...iterate.combine import Zip, zipped
 from ...iterate.mapping import named_map
@@ -51,9 +52,8 @@ def _source(context: BuildContext) -> Stage:
     stage = context.open_source(options["dataset"], given)
     if joined:
         stage = _labelled(context, stage, joined)
-    present = [field.name for field in stage.schema]
-    if fields is not None and present != fields:
-        stage = _with_fields(stage, fields, present)
+    if fields is not None:
+        stage = _with_fields(stage, fields, "fields")
     if limits is None:
         return stage
     if stage.length is not None and limits[1] > stage.length:
@@ -79,6 +79,10 @@ def _labelled(context: BuildContext, frames: Indexed, datasets: Mapping[str, str
             hint = 'Give it another name: {"label": id}.'
             raise context.spec.error(f"name {label!r}, a field of the frames", "labels", hint)
         found = context.open_source(dataset, {"fields": [label], "scan": list(frames.scan)})
+        if found.length != math.prod(frames.scan):
+            found_is = f"of {dataset!r} are {found.length}, for a scan {list(frames.scan)}"
+            raise context.spec.error(found_is, "labels", "Give one for each position.")
+        found = _with_fields(found, [label], "labels")
         inputs.append(_Placed(found, frames.length, frames))
     return Zip(inputs)
 
@@ -97,14 +101,14 @@ def _complete_source(options: Options, _inputs: int) -> None:
         del options["labels"]
 
 
-def _with_fields(stage: Indexed, fields: Sequence[str], present: Sequence[str]) -> Indexed:
+def _with_fields(stage: Indexed, fields: Sequence[str], option: str) -> Indexed:
+    present = [field.name for field in stage.schema]
+    if present == fields:
+        return stage
     for field in fields:
         if field not in present:
-            raise PipelineError(
-                f"there is no field {field!r}",
-                field="fields",
-                hint=f"Fields: {', '.join(present)}.",
-            )
+            hint = f"{names_hint(field, present)}."
+            raise PipelineError(f"there is no field {field!r}", field=option, hint=hint)
     chosen = named_map(stage, "select", {"fields": fields})
     if not isinstance(chosen, Indexed):
         raise TypeError("a selection of fields lost random access")
@@ -126,6 +130,11 @@ def _zip_note(context: BuildContext, built: Stage) -> str | None:
     if used is None or used == max(lengths):
         return None
     return f"uses {used:,} of the {max(lengths):,} items of its longest input"
+
+
+def _mix_note(context: BuildContext, _built: Stage) -> str | None:
+    idle = [str(k) for k, weight in enumerate(context.spec.options["weights"]) if not weight]
+    return f"takes nothing of input {', '.join(idle)}, whose weight is 0" if idle else None
 
 
 def _complete_mix(options: Options, inputs: int) -> None:
@@ -180,6 +189,7 @@ MIX = Operation(
     },
     complete=_complete_mix,
     make=lambda stage: mixed(stage.inputs, **stage.spec.options, path=stage.path),
+    note=_mix_note,
     copies=2,
     shares=True,
     combines=True,

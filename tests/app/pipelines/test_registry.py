@@ -545,6 +545,21 @@ def test_a_dataset_that_changed_is_told_and_can_be_registered_anew(place: Place)
         place.batches(about["id"], about["token"])
 
 
+def test_of_several_datasets_those_that_changed_are_named(place: Place) -> None:
+    for name in "abc":
+        place.dataset(name, text(0, 10), format="lines")
+    inputs = [[source(name)] for name in "abc"]
+    about = place.register({"op": "zip", "inputs": inputs, "names": ["a", "b", "c"]}, BATCH)
+    for changed in ("b", "bc"):
+        (place.root / changed[-1]).write_bytes(text(50, 60))
+        named = " and ".join(map(repr, changed))
+        with pytest.raises(DataChangedError, match=f"the data of {named} has changed"):
+            place.batches(about["id"])
+    place.register(about["spec"]["stages"][0], BATCH)
+    with pytest.raises(DataChangedError, match="the data of 'a' or 'b' or 'c' has changed"):
+        place.batches(about["id"], about["token"])
+
+
 def test_data_that_cannot_be_what_it_was_is_told_as_changed(place: Place) -> None:
     pq.write_table(pa.table({"x": range(10)}), place.root / "rows")
     place.dataset("rows", None, format="parquet")

@@ -147,8 +147,10 @@ def test_a_pipeline_is_registered_and_found_again(place: Place) -> None:
         ([source("values"), {"op": "permute", "seed": -1}, BATCH], 1, "seed"),
         ([source("values"), {"op": "permute", "seed": 2**70}, BATCH], 1, "seed"),
         ([source("values"), {"op": "window", "width": 60}, BATCH], 1, "width"),
-        ([source("values", fields=["colour"]), BATCH], 0, None),
-        ([source("text", unit="event"), BATCH], 0, None),
+        ([source("values", fields=["colour"]), BATCH], 0, "fields"),
+        ([source("text", unit="event"), BATCH], 0, "unit"),
+        ([source("text", view={}), BATCH], 0, "view"),
+        ([source("values", view={"sgi": 1}, unit="frame"), BATCH], 0, "view"),
         ([source("values"), {"op": "delay", "seconds": 1}, BATCH], 1, "seconds"),
         ([BATCH], 0, None),
     ],
@@ -159,6 +161,14 @@ def test_pipelines_that_cannot_be_point_at_stage_and_field(
     found = place.problem("POST", "/v1/pipelines", {"order": 1, "stages": stages})
     assert (found["code"], found["status"], found["stage"]) == ("pipeline", 422, stage)
     assert field is None or found["field"] == field
+
+
+def test_a_view_that_selects_nothing_points_at_it(place: Place) -> None:
+    cut = source("values", view={"sig": [[0, 20], [0, 2]]}, unit="frame")
+    mix = {"op": "mix", "inputs": [[source("values")], [cut]]}
+    for stage, field in ((cut, "view"), (mix, "inputs[1][0].view")):
+        found = place.problem("POST", "/v1/pipelines", {"stages": [stage, BATCH]})
+        assert (found["code"], found["stage"], found["field"]) == ("selection", 0, field)
 
 
 def test_bodies_and_datasets_that_are_none(place: Place) -> None:
@@ -303,6 +313,13 @@ def test_zip_notes_the_items_that_it_leaves_out(place: Place) -> None:
     assert about["notes"] == place.frames(about["id"])[-1].header["notes"] == [note]
     zipped["inputs"] = [[short], [short]]
     assert place.pipeline(zipped, BATCH)["notes"] == []
+
+
+def test_mix_notes_the_inputs_that_it_leaves_out(place: Place) -> None:
+    mix = {"op": "mix", "inputs": [[source("text")]] * 3, "weights": [0, 2, 0], "stop": "all"}
+    note = "mix (stage 0) takes nothing of input 0, 2, whose weight is 0"
+    assert place.pipeline(mix, BATCH)["notes"] == [note]
+    assert place.pipeline({**mix, "weights": [1, 2, 1]}, BATCH)["notes"] == []
 
 
 def test_split_notes_that_the_fraction_is_of_validation(place: Place) -> None:
@@ -581,6 +598,8 @@ def test_tokens_that_are_refused(place: Place, plain: dict[str, Any]) -> None:
             if status == 412:
                 assert (found["was"], found["now"]) == ("0" * 16, plain["fingerprint"])
     assert kinds(place.frames(plain["id"], after=made_token(plain, signer=2)))[-1] == "END"
+    found = place.problem("GET", f"/v1/pipelines/{plain['id']}/batch?after={good}%0A")
+    assert found["hint"] == "Remove the space or line end around it"
 
 
 def test_tokens_are_inspected_and_refreshed(place: Place, plain: dict[str, Any]) -> None:
@@ -645,7 +664,7 @@ def test_a_transform_that_fails_is_named(place: Place) -> None:
     for path in ("batches", "batch"):
         found = place.problem("GET", f"/v1/pipelines/{about['id']}/{path}?after={token}")
         assert (found["code"], found["status"]) == ("transform", 422)
-        assert "position" in found
+        assert (found["stage"], found["field"], found["position"]) == (2, "length", 5)
     path = f"/v1/pipelines/{about['id']}/batch?after={token}&offset=1"
     assert place.ask("GET", path).status == 200
 

@@ -51,7 +51,7 @@ def test_a_line_for_each(
         },
         "token": "1.f0.k",
     }
-    assert run(service, TEXT, "--after", "3.f0.k", "--epoch", "--parallel", 2) == 0
+    assert run(service, TEXT, "--after", " 3.f0.k\n", "--epoch", "--parallel", 2) == 0
     assert [line["sequence"] for line in lines(capsys)] == [3, 4, 5]
     assert run(service, REGISTERED, "-n", 2) == 0
     assert lines(capsys) == [first, second]

@@ -187,7 +187,7 @@ def test_shuffles_lose_and_repeat_nothing_and_move_items_no_further_than_they_sa
     reservoir = ReservoirShuffle(Counter(n), size=size, seed=seed)
     order = np.array([x for (x,) in drain(reservoir, 17)], np.int64)
     assert np.array_equal(np.sort(order), np.arange(n))
-    assert np.all(order - np.arange(n) <= size)
+    assert np.all(order - np.arange(n) < size)
 
 
 @given(st.integers(0, 60), st.integers(1, 20), seeds)
@@ -223,7 +223,7 @@ def test_shuffles_of_items_without_end(stage: str) -> None:
 @pytest.mark.skipif(PURE_PYTHON, reason="a hundred thousand items take minutes in plain Python")
 def test_the_overlap_mixes_at_least_as_well_as_the_reservoir() -> None:
     n, size = 100_000, 1000
-    moved = {}
+    moved, late = {}, {}
     for stage in (
         BlockShuffle(Counter(n), size=size),
         OverlapShuffle(Counter(n), size=size),
@@ -231,9 +231,20 @@ def test_the_overlap_mixes_at_least_as_well_as_the_reservoir() -> None:
     ):
         order = np.array([x for (x,) in drain(stage, 10_000, n)])
         moved[type(stage).__name__] = np.abs(order - np.arange(n)).mean() / size
+        late[type(stage).__name__] = float(np.mean(np.arange(n) - order >= 3 * size))
     assert moved["BlockShuffle"] == pytest.approx(1 / 3, abs=0.02)
     assert moved["ReservoirShuffle"] == pytest.approx(0.73, abs=0.03)
     assert moved["OverlapShuffle"] == pytest.approx(1.08, abs=0.04)
+    assert late["BlockShuffle"] == late["OverlapShuffle"] == 0
+    assert late["ReservoirShuffle"] == pytest.approx(np.exp(-4), abs=0.004)
+
+
+def test_the_furthest_that_shuffles_say_is_reached() -> None:
+    n, size = 200, 2
+    for made, furthest in ((BlockShuffle, size - 1), (OverlapShuffle, 3 * size - 1)):
+        orders = [first(made(Counter(n), size=size, seed=seed), n) for seed in range(10)]
+        moves = np.array(orders) - np.arange(n)
+        assert (moves.max(), -moves.min()) == (furthest, furthest)
 
 
 def test_the_largest_reservoir_resumes() -> None:

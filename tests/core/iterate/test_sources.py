@@ -54,6 +54,8 @@ def test_fingerprints_tell_data_apart() -> None:
         {"a": np.arange(3), "b": np.arange(2)},
         {"a": np.array(1)},
         {"a": np.array([None])},
+        {"a": [1, 2, 3]},
+        {"a": Ragged([1, 2, 3], np.array([0, 3]))},  # type: ignore[arg-type]
         {"a": Ragged(np.arange(3), np.array([1, 3]))},
         {"a": Ragged(np.arange(3), np.array([0, 4]))},
         {"a": Ragged(np.arange(3), np.array([0, 2, 1]))},

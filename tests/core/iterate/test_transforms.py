@@ -26,6 +26,8 @@ NAMED: list[tuple[str, dict[str, Any], str, list[Any]]] = [
     ("scale", {"field": "i", "mean": 1, "std": 2}, "i", [0.0, -1.5, 1.0]),
     ("scale", {"field": "i", "std": 3, "dtype": "<f4"}, "i",
      (np.array([1, -2, 3], "f4") / np.float32(3)).tolist()),
+    ("scale", {"field": "m", "mean": [1, 2], "std": [4, 0.5]}, "m",
+     ((np.arange(12.0).reshape(3, 2, 2) - [1, 2]) / [4, 0.5]).tolist()),
     ("scale", {"field": "i", "factor": 0.1, "dtype": ">f2"}, "i",
      (np.array([1, -2, 3], "f2") * np.float16(0.1)).tolist()),
     ("select", {"fields": ["i"]}, "i", [1, -2, 3]),
@@ -69,6 +71,12 @@ def test_named_random_transforms() -> None:
         ("scale", {"field": "i", "std": 1e-60, "dtype": "<f4"}),
         ("scale", {"field": "i", "std": 1e60, "dtype": "<f4"}),
         ("scale", {"field": "i", "mean": 1e60, "dtype": "<f4"}),
+        ("scale", {"field": "i", "mean": [1]}),
+        ("scale", {"field": "w", "mean": [1, 2]}),
+        ("scale", {"field": "m", "mean": [1, 2, 3]}),
+        ("scale", {"field": "m", "std": [1, 0]}),
+        ("scale", {"field": "m", "mean": [1, None]}),
+        ("scale", {"field": "m", "mean": []}),
         ("scale", {"field": "i", "mean": 1, "factor": 2}),
         ("scale", {"field": "i", "mean": 1, "dtype": "<i4"}),
         ("scale", {"field": "i", "factor": "2"}),
@@ -98,6 +106,26 @@ def test_arguments_that_do_not_fit(fn: str, args: dict[str, Any]) -> None:
     with pytest.raises(PipelineError) as caught:
         named_map(MIXED, fn, args)
     assert caught.value.field == "args"
+
+
+@pytest.mark.parametrize(
+    ("args", "message", "hint"),
+    [
+        ({"field": "ii"}, "field is 'ii'", "Did you mean i?"),
+        ({}, "field is missing", "Use i, f, m, w"),
+        (
+            {"field": "m", "mean": [1]},
+            "mean has 1 numbers",
+            "Give one, or 2 for the last axis of m.",
+        ),
+        ({"field": "i", "mean": [1]}, "mean has 1 numbers", "Give one of i."),
+    ],
+)
+def test_arguments_that_do_not_fit_are_named(args: dict[str, Any], message: str, hint: str) -> None:
+    with pytest.raises(PipelineError) as caught:
+        named_map(MIXED, "scale", args)
+    assert caught.value.message == message
+    assert str(caught.value.hint).startswith(hint)
 
 
 @pytest.mark.parametrize(

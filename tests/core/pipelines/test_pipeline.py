@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,11 +18,13 @@ from core.errors import (
     OptionError,
     PipelineError,
     PositionError,
+    SelectionError,
     StateError,
     TransformError,
 )
 from core.iterate.base import Block, Indexed, Ragged, State
 from core.iterate.columns import concatenate, schema_of
+from core.iterate.iterator import StepIterator
 from core.iterate.sources import ArraySource, CounterSource
 from core.iterate.wrapped import Profile, timed
 from core.pipelines.pipeline import Bounds, Pipeline, Step, build_pipeline, parse_pipeline
@@ -238,6 +241,18 @@ def test_functions_by_other_names(fn: str, hint: str) -> None:
     assert str(error.hint).startswith(hint)
 
 
+def test_what_looks_like_a_test_is_answered_with_one() -> None:
+    error = refused(spec(SOURCE, {"op": "filter", "pred": "x < 5"}, BATCH))
+    example = json.loads(str(error.hint).partition("For example ")[2].removesuffix("."))
+    parsed = parse_pipeline(spec(SOURCE, {"op": "filter", **example}, BATCH))
+    assert parsed.stages[1].options["pred"] == "less"
+
+
+def test_an_integer_that_a_parser_made_a_float_is_too_large() -> None:
+    error = refused(spec(SOURCE, {**PERMUTE, "seed": float(2**64)}, BATCH))
+    assert (error.message, error.field) == ("permute: seed is too large", "seed")
+
+
 def test_identity_is_frozen() -> None:
     parsed = parse_pipeline(
         spec(SOURCE, {"op": "permute", "seed": 7, "epochs": 1}, {"op": "batch", "size": 32})
@@ -272,6 +287,8 @@ def test_what_became_of_the_items(end: dict[str, Any]) -> None:
     assert steps(empty) == []
     why = " items came in, none came out of filter (stage 1)"
     assert empty.emptiness().lstrip("0123456789") == why
+    with pytest.warns(UserWarning, match=f"there is no batch: 23{re.escape(why)}"):
+        assert list(StepIterator(empty)) == []
 
 
 REPEAT = {"op": "repeat"}
@@ -643,6 +660,21 @@ def test_fixed_epochs_do_not_disturb_the_batches() -> None:
     assert built(stages).batches_per_epoch == 3
 
 
+def test_labels_of_arrays_in_memory_are_one_for_each_item() -> None:
+    frames = ArraySource({"x": np.arange(8)})
+    labels = ArraySource({"other": np.zeros(8), "label": np.arange(8) * 10})
+    labelled = {**SOURCE, "labels": "y"}
+    parsed = parse_pipeline(spec(labelled, {"op": "permute", "seed": 3}, {**BATCH, "size": 8}))
+    pipeline = build_pipeline(parsed, lambda name, _options: frames if name == "a" else labels)
+    (step,) = steps(pipeline)
+    assert [field.name for field in pipeline.schema] == ["x", "label"]
+    assert xs(step, "label") == [10 * x for x in xs(step)] != sorted(xs(step, "label"))
+    short = ArraySource({"label": np.arange(7)})
+    with pytest.raises(PipelineError, match="labels of 'y' are 7, for a scan") as caught:
+        build_pipeline(parsed, lambda name, _options: frames if name == "a" else short)
+    assert (caught.value.stage, caught.value.field) == (0, "labels")
+
+
 def test_an_empty_source_has_no_batch_and_no_second_epoch() -> None:
     for more in ([], [FILTER]):
         pipeline = make(EMPTY, *more, BATCH)
@@ -668,8 +700,9 @@ def test_padding_is_that_of_the_whole_batch_for_every_rank() -> None:
 
 def test_an_item_that_does_not_fit_is_an_error_where_it_is_read() -> None:
     pipeline = make(SOURCE, BATCH, {"op": "pad", "length": 1})
-    with pytest.raises(TransformError):
+    with pytest.raises(TransformError, match="length 1") as caught:
         steps(pipeline)
+    assert (caught.value.stage, caught.value.field) == (2, "length")
 
 
 @pytest.mark.parametrize(("rank", "world"), [(0, 0), (0, 5), (4, 4), (-1, 2), (0, -1)])
@@ -728,14 +761,21 @@ def test_errors_of_a_source_reach_the_caller_with_the_stage() -> None:
         raise KeyError(dataset)
 
     def open_wrong(_dataset: str, _options: Mapping[str, Any]) -> Indexed:
-        raise OptionError("no such unit", hint="Take frames.")
+        raise OptionError("no such unit", hint="Take frames.", field="unit")
+
+    def open_empty(_dataset: str, _options: Mapping[str, Any]) -> Indexed:
+        raise SelectionError("no frame", field="view")
 
     parsed = parse_pipeline(spec(SOURCE, BATCH))
     with pytest.raises(KeyError):
         build_pipeline(parsed, open_none)
     with pytest.raises(PipelineError, match="no such unit") as caught:
         build_pipeline(parsed, open_wrong)
-    assert caught.value.stage == 0
+    assert (caught.value.stage, caught.value.field) == (0, "unit")
+    mixed = parse_pipeline(spec({"op": "mix", "inputs": [[SOURCE], [SOURCE]]}, BATCH))
+    with pytest.raises(SelectionError) as empty:
+        build_pipeline(mixed, open_empty)
+    assert (empty.value.stage, empty.value.field) == (0, "inputs[0][0].view")
 
 
 def test_a_source_is_given_its_options_and_nothing_else() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.arrays import Indices
 from core.errors import PipelineError
 from core.iterate.base import Column
 from core.iterate.iterator import StepIterator
@@ -30,21 +29,12 @@ DATA: dict[str, Column] = {
 }
 
 
-class Scan(ArraySource):
-    """Frames of a scan of eight positions."""
-
-    scan = (8,)
-
-    def places(self, positions: Indices) -> Indices:
-        return positions
-
-
 def open_source(dataset: str, options: Mapping[str, Any]) -> ArraySource:
     fields = options.get("fields", DATA)
     if "scan" in options:
         assert (dataset, options["scan"]) == ("labels1", [8])
         return ArraySource({name: np.arange(8) for name in fields})
-    return Scan({name: DATA.get(name, np.arange(8)) for name in fields})
+    return ArraySource({name: DATA.get(name, np.arange(8)) for name in fields})
 
 
 def test_it_has_every_stage_and_function() -> None:
