@@ -24,6 +24,7 @@ from core.losses.events import StreamHeader
 from core.losses.format import Kind
 from core.losses.inputs import parse_occurrence
 from core.losses.ledger.calendar import ledger_bound, make_calendar
+from core.losses.partition_reader import read_streams
 from core.losses.reports import REPORTS
 from core.losses.samples import SampleSpec, generate_inputs, generate_stream
 from core.losses.writer import LossWriter
@@ -494,6 +495,31 @@ def test_inspect_names_the_first_fault(
     assert (fault["code"], fault["offset"], fault["event"]) == ("sample-range", 24, 1)
     assert main(["inspect", str(tmp_path / "bad.bin")]) == 1
     assert "[sample-range]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [("header", "stream-concatenated"), ("cut", "stream-truncated")]
+)
+def test_inspect_counts_the_whole_blocks_before_a_fault(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], end: str, code: str
+) -> None:
+    data = (run_directory / "summary.bin").read_bytes()
+    with (run_directory / "summary.bin").open("rb") as file:
+        starts = {e.event_id: (e.offset, len(e)) for _, e in read_streams([file], order="event")}
+    last = starts[30][0]
+    more = data[:12] + data[last:] if end == "header" else data[last : last + 20]
+    (tmp_path / "bad.bin").write_bytes(data[:last] + more)
+    assert main(["inspect", "--json", str(tmp_path / "bad.bin")]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["fault"]["code"] == code
+    assert (found["bytes"], found["events"], found["highest_event"]) == (last, 29, 29)
+    most = max(blocks for event, (_, blocks) in starts.items() if event < 30)
+    assert found["most_blocks"] == most
+    (tmp_path / "bad.bin").write_bytes(data[: starts[30][0] - 1])
+    assert main(["inspect", str(tmp_path / "bad.bin")]) == 1
+    text = capsys.readouterr().out
+    assert "29 (ids ascending; blocks of the last may be missing)" in text
+    assert "event ids              1 to 29" in text
 
 
 def test_inspect_knows_the_inputs_of_reports(
