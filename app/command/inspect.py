@@ -239,7 +239,7 @@ def _check_kind(name: str) -> None:
         with path.open("rb") as file:
             kinds = kinds_of(file.read(beginning_of(path.stat().st_size)))
         if kinds and kinds != [STREAM]:
-            raise InputError(f"it looks like {described(kinds)} of aggregate", source=name)
+            raise InputError(f"it looks like {described(kinds)} to aggregate", source=name)
 
 
 def inspect_command(args: argparse.Namespace) -> int:

@@ -123,8 +123,8 @@ def described(kinds: Sequence[str]) -> str:
     """Say what a file of some of these kinds is, and how to give it."""
     if STREAM in kinds:
         return "a loss stream, which is no input: it is what reports are made of"
-    options = " or ".join(f"--{kind}".replace("_", "-") for kind in kinds)
-    return f"the input {' or '.join(kinds)}: give it under that name, with {options}"
+    # In words: it may be an option, an argument or a part of an address.
+    return f"the input {' or '.join(kinds).replace('_', ' ')}: give it as that one"
 
 
 _PARQUET = b"PAR1"

@@ -94,7 +94,7 @@ def different(streams: Sequence[StreamRecord]) -> Iterator[tuple[StreamRecord, s
     known = [(s, s.cursor.header) for s in streams if s.cursor.header is not None]
     for stream, header in known[1:]:
         first, common = known[0]
-        if common is not None and header is not None and header != common:
+        if header != common:
             other = f"partition {first.partition} is a {common.describe()}"
             yield stream, f"is a {header.describe()}, but {other}: they cannot be of one run"
 

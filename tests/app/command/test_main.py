@@ -526,13 +526,13 @@ def test_inspect_knows_the_inputs_of_reports(
     run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "periods.csv").write_text("period_no,weighting\n1,0.5\n2,0.5\n")
-    for path, option in (
-        (run_directory / "occurrence.bin", "--occurrence"),
-        (tmp_path / "periods.csv", "--periods"),
+    for path, name in (
+        (run_directory / "occurrence.bin", "occurrence"),
+        (tmp_path / "periods.csv", "periods"),
     ):
         assert main(["inspect", str(path)]) == 1
         out, error = capsys.readouterr()
-        assert (out, f"with {option} of aggregate" in error) == ("", True)
+        assert (out, f"the input {name}: give it as that one to aggregate" in error) == ("", True)
     (tmp_path / "notes.txt").write_text("of a meeting")
     assert main(["inspect", str(tmp_path / "notes.txt")]) == 1
     assert "no known format begins like this" in capsys.readouterr().err
