@@ -77,7 +77,10 @@ def _format_of(args: argparse.Namespace, tables: int) -> str:
             f"--out {args.out} does not end in {formats}", hint="Name a directory, or such a file"
         )
     if tables > 1:
-        raise OptionError(f"--out {args.out} takes one of {tables} tables", hint="Name a directory")
+        hint = "Name a directory"
+        if args.summary_xref:
+            hint += "; if the stream is of summaries already, leave --summary-xref out"
+        raise OptionError(f"--out {args.out} takes one of {tables} tables", hint=hint)
     return ending
 
 

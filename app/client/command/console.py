@@ -188,7 +188,9 @@ def stopped(bar: Bar | None, state: str | None, *, error_tells: bool = False) ->
         if not error_tells:
             say(f"{state} is of something else: remove it to start over")
     elif not isinstance(error, StateError):
-        say(f"progress is saved in {state}: the same command resumes from there")
+        is_fault = isinstance(error, ProblemError) and error.offset is not None
+        when = ", once the fault is mended" if is_fault else ""
+        say(f"progress is saved in {state}: the same command resumes from there{when}")
 
 
 class Bar:

@@ -143,7 +143,7 @@ def _parts(args: argparse.Namespace, client: Client) -> list[Part]:
         ValueError: files and partitions do not match.
     """
     if bool(args.file) is bool(args.exec):
-        raise ValueError("give either FILEs or --exec CMD")
+        raise ValueError("give either FILEs (- is standard input) or --exec CMD")
     if args.file.count("-") > 1:
         raise ValueError("stdin is one stream")
     if args.file == sorted(args.file) and len(args.partition or ()) < 2:  # noqa: PLR2004 - one each

@@ -720,6 +720,10 @@ def test_a_single_table_may_be_a_file(
     for options, said in wrong.items():
         assert main(["aggregate", stream, *options]) == 2
         assert said in capsys.readouterr().err
+    (tmp_path / "x.csv").write_text("item_id,summary_id,summaryset_id\n1,1,1\n1,1,2\n")
+    xref = ["--summary-xref", str(tmp_path / "x.csv")]
+    assert main(["aggregate", stream, "--report", "melt", *xref, "--out", "melt.csv"]) == 2
+    assert "of summaries already, leave --summary-xref out" in capsys.readouterr().err
 
 
 def test_files_are_replaced_if_asked_for(
