@@ -170,7 +170,7 @@ def _aggregate(args: argparse.Namespace) -> int:
     longest = job.inputs.longest_return_period
     if longest is not None:
         log.warning(
-            "the periods tell no losses of longer return periods, but by full uncertainty",
+            "the periods are too few for longer return periods, except by full uncertainty",
             years=longest,
         )
     if job.partials:

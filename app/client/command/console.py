@@ -119,7 +119,11 @@ def told(error: BaseException, args: argparse.Namespace | None = None) -> str:
             text = text.replace(f"{source}: ", f"--{source.replace('_', '-')} {file}: ", 1)
     if isinstance(error.__cause__, ConnectionRefusedError):
         text += " Name it with --url or THALWEG_URL"
-    return with_options(text, args)
+    text = with_options(text, args)
+    prog = getattr(getattr(args, "parser", None), "prog", "")
+    if isinstance(error, ProblemError) and " run " in prog:
+        text = text.replace(" RUN", f" {getattr(args, 'id', 'RUN')}")
+    return text
 
 
 def with_options(text: str, args: argparse.Namespace | None = None) -> str:

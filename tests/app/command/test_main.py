@@ -755,7 +755,7 @@ def test_return_periods_that_no_period_tells_are_logged(
     run += ["--occurrence", str(run_directory / "occurrence.bin"), "--return-periods"]
     for years, is_said in (("10", False), ("9999999", True)):
         assert main([*run, years, "--out", str(tmp_path / years)]) == 0
-        said = "the periods tell no losses of longer return periods" in capsys.readouterr().err
+        said = "the periods are too few for longer return periods" in capsys.readouterr().err
         assert said is is_said
 
 
