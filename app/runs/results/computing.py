@@ -222,20 +222,17 @@ class RunReports:
         )
 
     def _has(self, stream: StoredBytes, event: int) -> bool:
-        found: list[int] = []
+        found: list[bool] = []
         check = Analysis(
             ["events"],
-            lambda _name, rows: found.extend(rows["EventId"]),
+            lambda _name, rows: found.append(event in rows["EventId"]),
             policy=self._streams.policy,
         )
         with suppress(StreamError):
             for start in range(0, stream.size, READ):
                 self._proceed(start, stream.size)
                 check.receive(stream.read(start, min(start + READ, stream.size)))
-                if event in {*found, check.open_event}:
-                    return True
-                found.clear()
-        return event in found
+        return any(found) or check.open_event == event
 
     # -- reports of whole runs ---------------------------------------------------
 
