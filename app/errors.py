@@ -243,6 +243,7 @@ _MALFORMED = {
     core.TruncatedError: "Truncated stream",
     core.IncompleteError: "Incomplete stream",
     core.ExcessError: "More data than declared",
+    core.ConcatenatedError: "Streams joined to one",
     core.MismatchError: "Mismatched partitions",
     core.EventIdError: "Invalid event id",
     core.EventReopenedError: "Event reopened",

@@ -30,6 +30,7 @@ first paragraph of each docstring at ``/problems/<code>``.
         * TruncatedError ``stream-truncated``: the stream ends inside a header or block
         * IncompleteError ``stream-incomplete``: whole blocks, but fewer than declared
         * ExcessError ``stream-excess``: more than was declared
+        * ConcatenatedError ``stream-concatenated``: a second stream follows in the same bytes
         * MismatchError ``stream-mismatch``: partitions that do not belong together
         * EventIdError ``event-id``: an event id below 1
         * EventReopenedError ``event-reopened``: an event that had ended appears again
@@ -340,6 +341,12 @@ class ExcessError(StreamError):
     """The stream is longer than declared."""
 
     code = "stream-excess"
+
+
+class ConcatenatedError(StreamError):
+    """Where a block should be, a second stream begins: files were joined."""
+
+    code = "stream-concatenated"
 
 
 class MismatchError(StreamError):

@@ -81,6 +81,10 @@ _HINTS = {
         "Have these computed first: thalweg run compute RUN --report LIST",
         "Have these computed first: client.runs.add_reports(run, […])",
     ),
+    "Read the answer faster, or post the stream in parts": _Hint(
+        "Post it in smaller parts: --mode parts --part-size 1MiB",
+        "Post it in smaller parts: part_size=1 << 20",
+    ),
     "Name one by set=": _Hint("Name some by --sets LIST", "Name one: set=1"),
     "Register the pipeline it belongs to and use its id": _Hint(
         "Give the spec that it is of, unchanged, or begin without it",

@@ -77,7 +77,10 @@ def _format_of(args: argparse.Namespace, tables: int) -> str:
             f"--out {args.out} does not end in {formats}", hint="Name a directory, or such a file"
         )
     if tables > 1:
-        raise OptionError(f"--out {args.out} takes one of {tables} tables", hint="Name a directory")
+        hint = "Name a directory"
+        if args.summary_xref:
+            hint += "; if the stream is of summaries already, leave --summary-xref out"
+        raise OptionError(f"--out {args.out} takes one of {tables} tables", hint=hint)
     return ending
 
 
@@ -167,7 +170,7 @@ def _aggregate(args: argparse.Namespace) -> int:
     longest = job.inputs.longest_return_period
     if longest is not None:
         log.warning(
-            "the periods tell no losses of longer return periods, but by full uncertainty",
+            "the periods are too few for longer return periods, except by full uncertainty",
             years=longest,
         )
     if job.partials:

@@ -32,7 +32,7 @@ from core.arrays import Rows
 from core.errors import CoreError, InputError
 from core.losses.analysis import Analysis
 from core.losses.events import StreamHeader
-from core.losses.format import SOURCE_CDF, TYPE_SIZE, TYPES
+from core.losses.format import BEGINNINGS, TYPE_SIZE
 from core.losses.policy import Policy
 from core.tiles.corrections import Corrections
 from core.tiles.recording import Hints
@@ -97,8 +97,7 @@ def looks_like_stream(name: str) -> bool:
         source.close()
     if len(head) < TYPE_SIZE:
         return True
-    aggregation, low, high, source_type = head[:TYPE_SIZE]
-    return (source_type, aggregation) in TYPES or (low | high | source_type) == SOURCE_CDF
+    return head[:TYPE_SIZE] in BEGINNINGS or not any(head[1:TYPE_SIZE])
 
 
 def inspect(name: str, policy: Policy) -> Findings:
@@ -119,6 +118,8 @@ def inspect(name: str, policy: Policy) -> Findings:
             analysis.close()
         except CoreError as e:
             findings.fault = e
+            # Its row has the blocks that came before the fault.
+            analysis.close_event()
     findings.header = analysis.header
     findings.bytes = analysis.offset
     findings.events = analysis.events
@@ -208,6 +209,7 @@ def _describe(findings: Findings) -> list[str]:
     lines = [f"{findings.source}: {header.describe() if header else 'no header'}"]
     if header is not None:
         order = "ascending" if findings.ascending else "not ascending"
+        order += "; blocks of the last may be missing" if findings.fault else ""
         most_blocks = f"at most {findings.most_blocks:,} per event"
         lines += [
             f"  bytes in whole blocks  {findings.bytes:,}",
@@ -237,7 +239,7 @@ def _check_kind(name: str) -> None:
         with path.open("rb") as file:
             kinds = kinds_of(file.read(beginning_of(path.stat().st_size)))
         if kinds and kinds != [STREAM]:
-            raise InputError(f"it looks like {described(kinds)} of aggregate", source=name)
+            raise InputError(f"it looks like {described(kinds)} to aggregate", source=name)
 
 
 def inspect_command(args: argparse.Namespace) -> int:

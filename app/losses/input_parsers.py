@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from core.errors import InputError
-from core.losses.format import TYPE_SIZE, TYPES
+from core.losses.format import BEGINNINGS, TYPE_SIZE
 from core.losses.inputs import (
     Columns,
     Data,
@@ -55,7 +55,6 @@ _PACKED = {
 _BEGINNING = 48 << 10
 """Bytes that tell the kind of a file: a multiple of 48, which are whole records of every kind."""
 STREAM = "stream"
-_STREAMS = {aggregation.to_bytes(3, "little") + bytes([kind]) for kind, aggregation in TYPES}
 _MAX_PERIODS = 2**31 - 1
 
 
@@ -103,7 +102,7 @@ def kinds_of(data: Data) -> list[str]:
     """What a file is by its beginning: names of PARSERS, several if in doubt; or a stream."""
     if not isinstance(data, bytes):
         data = {name: column[:_BEGINNING] for name, column in data.items()}
-    elif data[:TYPE_SIZE] in _STREAMS:
+    elif data[:TYPE_SIZE] in BEGINNINGS:
         return [STREAM]
     else:
         data = data[: beginning_of(len(data))]
@@ -124,8 +123,8 @@ def described(kinds: Sequence[str]) -> str:
     """Say what a file of some of these kinds is, and how to give it."""
     if STREAM in kinds:
         return "a loss stream, which is no input: it is what reports are made of"
-    options = " or ".join(f"--{kind}".replace("_", "-") for kind in kinds)
-    return f"the input {' or '.join(kinds)}: give it under that name, with {options}"
+    # In words: it may be an option, an argument or a part of an address.
+    return f"the input {' or '.join(kinds).replace('_', ' ')}: give it as that one"
 
 
 _PARQUET = b"PAR1"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -69,7 +69,11 @@ def describe_run(
         "streams": counts,
         "bytes": sum(stream.offset for stream in streams),
         "events": sum(stream.events for stream in streams),
-        "notes": [*_large(run, streams, share), *_told(run)],
+        "notes": [
+            *_large(run, streams, share),
+            *_told(run),
+            *(f"partition {stream.partition} {how}" for stream, how in different(streams)),
+        ],
         "missing_inputs": [*RunSpec.of(run).missing, *gone],
         "problem": run.problem,
         "results": dict(run.results),
@@ -83,6 +87,16 @@ def describe_run(
             "progress": f"{path}/progress",
         },
     }
+
+
+def different(streams: Sequence[StreamRecord]) -> Iterator[tuple[StreamRecord, str]]:
+    """Yield the streams that do not go with the first, and how they differ, by their headers."""
+    known = [(s, s.cursor.header) for s in streams if s.cursor.header is not None]
+    for stream, header in known[1:]:
+        first, common = known[0]
+        if header != common:
+            other = f"partition {first.partition} is a {common.describe()}"
+            yield stream, f"is a {header.describe()}, but {other}: they cannot be of one run"
 
 
 _EVERY_POINT_BYTES = 600

@@ -215,7 +215,7 @@ class Analysis(StreamReceiver):
         """
         with self._failing():
             end = self._finish()
-            self._close_event()
+            self.close_event()
             self._outputs.ledger.take(self._scanner.state)
             if self._inputs.occurrence is not None:
                 end = replace(end, events_without_occurrence=self.unplaced)
@@ -228,7 +228,8 @@ class Analysis(StreamReceiver):
         """Hand on the rows of whole-run reports, of this and other closed partitions."""
         self._outputs.ledger.finish(sink, [other._outputs.ledger for other in others])  # noqa: SLF001
 
-    def _close_event(self) -> None:
+    def close_event(self) -> None:
+        """Hand on the row of the open event, as far as its blocks have come."""
         scanner = self._scanner
         if not self.open_event:
             return

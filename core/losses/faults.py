@@ -94,6 +94,16 @@ WIDTH_SENSITIVE = range(layout.FAULT_EVENT_ID, layout.FAULT_TERMINATOR + 1)
 """Faults that reading with the wrong float width can look like."""
 
 
+def second_stream(offset: int, source: str | None) -> errors.ConcatenatedError:
+    """The error for the header of a stream in the place of a block."""
+    return errors.ConcatenatedError(
+        "a second stream begins",
+        offset=offset,
+        hint="Streams joined by cat are not one stream: give each as its own input or partition",
+        source=source,
+    )
+
+
 def fault_error(
     fault: Fault, header: StreamHeader, source: str | None, hint: str | None = None
 ) -> errors.StreamError:

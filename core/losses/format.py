@@ -46,6 +46,8 @@ TYPES: dict[tuple[int, int], Kind] = {
     (SOURCE_SUMMARY, 1): Kind.SUMMARY,
 }
 """(source type, aggregation type) to kind; gul aggregation 2 is by coverage."""
+BEGINNINGS = {aggregation.to_bytes(3, "little") + bytes([kind]) for kind, aggregation in TYPES}
+"""First bytes of streams."""
 
 ID_MAX = 2**31 - 1
 """Highest event, item and summary id; the lowest is 1."""

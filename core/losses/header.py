@@ -11,10 +11,10 @@ from .events import StreamHeader
 from .format import ID_MAX, ITEM_HEADER_SIZE, SOURCE_CDF, TYPE_SIZE, TYPES, Kind, header_size
 from .policy import Policy
 
-_COMPRESSED = "Send it decompressed: {} FILE | ..."
+_COMPRESSED = "Send it decompressed: {1} -c FILE | ...; or a post with Content-Encoding: {0}"
 _OTHERS = {
-    b"\x1f\x8b": ("gzip", _COMPRESSED.format("gunzip -c")),
-    b"\x28\xb5\x2f\xfd": ("zstd", _COMPRESSED.format("zstd -dc")),
+    b"\x1f\x8b": ("gzip", _COMPRESSED.format("gzip", "gunzip")),
+    b"\x28\xb5\x2f\xfd": ("zstd", _COMPRESSED.format("zstd", "zstd -d")),
     b"PK\x03\x04": ("a zip archive", "Extract the stream first"),
     b"PAR1": ("a parquet file", "Send a binary loss stream; tables are inputs of reports"),
     b"--": ("a multipart form", "Send the stream alone: curl --data-binary @FILE, or curl -T FILE"),

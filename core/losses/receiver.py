@@ -168,7 +168,8 @@ class StreamReceiver(ABC):
     @property
     def offset(self) -> int:
         """Byte offset up to which whole blocks have been taken."""
-        return self._scanner.offset
+        s = self._scanner.state[0]
+        return int(s["base"] + 4 * s["at"])
 
     @property
     def rest(self) -> Octets:

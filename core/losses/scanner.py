@@ -45,8 +45,8 @@ from ._kernels.block import inspect_tail, read_block
 from ._kernels.layout import Record, Scratch, Seen, Words
 from ._kernels.seen import fill_table
 from .events import Completeness, Position, StreamEnd, StreamHeader
-from .faults import WIDTH_SENSITIVE, Fault, fault_error
-from .format import ID_MAX, block_header_size, header_size, pair_size
+from .faults import WIDTH_SENSITIVE, Fault, fault_error, second_stream
+from .format import BEGINNINGS, ID_MAX, block_header_size, header_size, pair_size
 from .header import parse_header, restored_header, saved_header, whole
 from .parameters import make_rules, make_scratch, scratch_bytes
 from .policy import Policy
@@ -209,6 +209,9 @@ class Scanner:
 
     def _error(self, words: Words) -> errors.StreamError:
         s = self.state[0]
+        at = int(s["at"])
+        if s["fault"] in WIDTH_SENSITIVE and words[at : at + 1].tobytes() in BEGINNINGS:
+            return second_stream(int(s["base"] + 4 * at), self.name)
         fault = Fault(
             int(s["fault"]),
             int(s["fault_offset"]),
@@ -312,6 +315,8 @@ class Scanner:
         pairs = inspect_tail(words, len(words), self.rules, self.state, self.scratch)
         if pairs == -layout.FAULT:
             return self._error(words)
+        if words[:1].tobytes() in BEGINNINGS:
+            return second_stream(self.offset, self.name)
         event, ident = int(block["event"][0]), int(block["id"][0])
         where = "a block's header"
         if event:

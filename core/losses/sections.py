@@ -215,7 +215,7 @@ class SectionAnalysis(SectionReceiver, Analysis):
     """One pass over some sections of streams that have the same header."""
 
     def _end_section(self) -> None:
-        self._close_event()
+        self.close_event()
         self._outputs.ledger.take(self._scanner.state)
 
     @property

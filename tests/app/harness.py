@@ -30,7 +30,9 @@ STATUS = {
     **dict.fromkeys(
         ["stream-empty", "stream-header", "stream-truncated", "stream-incomplete"], 400
     ),
-    **dict.fromkeys(["stream-excess", "event-id", "event-reopened", "block-id"], 400),
+    **dict.fromkeys(
+        ["stream-excess", "stream-concatenated", "event-id", "event-reopened", "block-id"], 400
+    ),
     **dict.fromkeys(["block-repeated", "exposure", "terminator", "sample-range"], 400),
     **dict.fromkeys(["sample-repeated", "input", "bad-request", "content-encoding"], 400),
     **dict.fromkeys(

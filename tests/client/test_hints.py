@@ -125,6 +125,11 @@ CASES = [
         'Name one: table="ept"',
     ),
     (
+        {"code": "limit", "hint": "Read the answer faster, or post the stream in parts"},
+        "--mode parts --part-size 1MiB",
+        "part_size=1 << 20",
+    ),
+    (
         {"code": "casting", "hint": "Request a wider dtype, or casting=clip or wrap"},
         "Request a wider dtype, or --casting clip or wrap",
         'Request a wider dtype, or casting="clip" or wrap',

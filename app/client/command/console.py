@@ -119,7 +119,11 @@ def told(error: BaseException, args: argparse.Namespace | None = None) -> str:
             text = text.replace(f"{source}: ", f"--{source.replace('_', '-')} {file}: ", 1)
     if isinstance(error.__cause__, ConnectionRefusedError):
         text += " Name it with --url or THALWEG_URL"
-    return with_options(text, args)
+    text = with_options(text, args)
+    prog = getattr(getattr(args, "parser", None), "prog", "")
+    if isinstance(error, ProblemError) and " run " in prog:
+        text = text.replace(" RUN", f" {getattr(args, 'id', 'RUN')}")
+    return text
 
 
 def with_options(text: str, args: argparse.Namespace | None = None) -> str:
@@ -188,7 +192,9 @@ def stopped(bar: Bar | None, state: str | None, *, error_tells: bool = False) ->
         if not error_tells:
             say(f"{state} is of something else: remove it to start over")
     elif not isinstance(error, StateError):
-        say(f"progress is saved in {state}: the same command resumes from there")
+        is_fault = isinstance(error, ProblemError) and error.offset is not None
+        when = ", once the fault is mended" if is_fault else ""
+        say(f"progress is saved in {state}: the same command resumes from there{when}")
 
 
 class Bar:

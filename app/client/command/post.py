@@ -114,7 +114,7 @@ class _Post:
     def _check(self) -> None:
         args = self._args
         if (args.file is None) is (not args.exec):
-            raise ValueError("give either FILE or --exec CMD")
+            raise ValueError("give either FILE (- is standard input) or --exec CMD")
         if args.live and self.to_file:
             raise ValueError("--live is of standard output, fifos and devices: leave it out")
         if args.part_size and (mode := save_mode(self.format, args.mode)) != "parts":

@@ -143,7 +143,7 @@ def _parts(args: argparse.Namespace, client: Client) -> list[Part]:
         ValueError: files and partitions do not match.
     """
     if bool(args.file) is bool(args.exec):
-        raise ValueError("give either FILEs or --exec CMD")
+        raise ValueError("give either FILEs (- is standard input) or --exec CMD")
     if args.file.count("-") > 1:
         raise ValueError("stdin is one stream")
     if args.file == sorted(args.file) and len(args.partition or ()) < 2:  # noqa: PLR2004 - one each
@@ -204,7 +204,7 @@ def _report(args: argparse.Namespace, part: Part, result: Uploaded | Exception) 
         return 0
     code = exit_code(result)
     refusal = result if isinstance(result, ProblemError) and code != EXIT_CONNECTION else None
-    say(f"partition {part.partition}: {told(result)}")
+    say(f"partition {part.partition}: {told(result, args)}")
     has_fault = refusal is not None and (refusal.offset is not None or "failed" in refusal.code)
     if has_fault or isinstance(result, StateError):
         say(f"partition {part.partition}: --partition {part.partition} --replace uploads it anew")

@@ -96,7 +96,7 @@ def read_run(  # noqa: PLR0913, PLR0917 - what a run is computed from
         )
 
 
-def loss_tables(args: argparse.Namespace, _log: ProcessLog) -> None:
+def loss_tables(args: argparse.Namespace, log: ProcessLog) -> None:
     """Write SELT, MELT and QELT, or SPLT, MPLT and QPLT.
 
     Raises:
@@ -109,6 +109,8 @@ def loss_tables(args: argparse.Namespace, _log: ProcessLog) -> None:
     # Without a table the streams are read to their ends all the same, as by the peer: a writer
     # would fail otherwise.
     sink = tables.write if tables.reports else _drop
+    if not tables.reports:
+        log.note_warning(_NO_OUTPUT)
     with tables.writing():
         tables.begin()
         read_streams(args.files_in, tables.reports or ["events"], sink, width, **inputs)
@@ -129,6 +131,8 @@ def _drop(_report: str, _rows: object) -> None:
     pass
 
 
+_NO_OUTPUT: Final = "No output files specified"
+"""As the peer says, though it does so where any of its tables is not named."""
 _RELATIVE: Final = ("RelativeError", "RelativeErrorHaz", "RelativeErrorVuln")
 _VARIANCES: Final = (
     *("VarElementHaz", "StandardErrorHaz"),
@@ -137,7 +141,7 @@ _VARIANCES: Final = (
 _ROWS_AT_ONCE: Final = 1 << 14
 
 
-def aalpy(args: argparse.Namespace, _log: ProcessLog) -> None:
+def aalpy(args: argparse.Namespace, log: ProcessLog) -> None:
     """Write AAL and ALCT.
 
     A run in which no event occurs has no summary, and leaves no file, as at the peer.
@@ -149,6 +153,8 @@ def aalpy(args: argparse.Namespace, _log: ProcessLog) -> None:
     paths = {MEANS_ONLY_REPORT if args.meanonly else "aal": args.aal, "alct": args.alct}
     width = environment.float_width
     tables = Tables(paths, args.ext, width, header=not args.noheader)
+    if not tables.reports:
+        log.note_warning(_NO_OUTPUT)
     with tables.writing():
         streams = work_streams(args)
         options = RunOptions(confidence=args.confidence)

@@ -8,8 +8,10 @@ from the same streams in files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -24,7 +26,8 @@ from app.state.base import StoreDamagedError
 from app.state.blobs import BlobMissingError
 from app.state.durable import temporary_error
 from core.arrays import Rows
-from core.errors import FormatError
+from core.errors import FormatError, StreamError
+from core.losses.analysis import Analysis
 from core.losses.events import StreamEnd, StreamHeader
 from core.losses.finishing import LedgerReports, LedgerResources
 from core.losses.format import SOURCE_SUMMARY, Kind
@@ -204,6 +207,32 @@ class RunReports:
             numbers["events_without_occurrence"] = max(absent for _, absent in self._compared)
             numbers["events_only_in_occurrence"] = unused if unused >= MANY * occurring else 0
         return {name: number for name, number in numbers.items() if number > 0}
+
+    def named(self, error: StreamError) -> StreamError:
+        """The fault of an event that may be in two streams, with the names of both."""
+        event = error.event or 0
+        holders = (stream.name for stream in self._streams.streams if self._has(stream, event))
+        names = list(islice(holders, 2))
+        if not names[1:]:
+            return error
+        return type(error)(
+            f"event {event} is in {' and '.join(names)}, so its losses would count twice",
+            event=event,
+            hint="Delete the stream that is wrong, upload the right one, then seal again",
+        )
+
+    def _has(self, stream: StoredBytes, event: int) -> bool:
+        found: list[bool] = []
+        check = Analysis(
+            ["events"],
+            lambda _name, rows: found.append(event in rows["EventId"]),
+            policy=self._streams.policy,
+        )
+        with suppress(StreamError):
+            for start in range(0, stream.size, READ):
+                self._proceed(start, stream.size)
+                check.receive(stream.read(start, min(start + READ, stream.size)))
+        return any(found) or check.open_event == event
 
     # -- reports of whole runs ---------------------------------------------------
 

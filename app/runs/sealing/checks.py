@@ -7,6 +7,7 @@ from typing import Any
 
 from app.run_errors import SealRefusedError
 
+from ..describing import different
 from ..records import RunRecord, StreamRecord
 
 _SHOWN = 10
@@ -31,6 +32,10 @@ def check_sealable(run: RunRecord, streams: Sequence[StreamRecord], missing: Seq
             inputs=list(missing),
         )
     faults = [*_absent(run, streams), *map(_unfinished, streams), *_repeated(streams)]
+    faults += [
+        _fault(stream.partition, stream.id, how, "Delete the wrong one, then upload and seal again")
+        for stream, how in different(streams)
+    ]
     found = [fault for fault in faults if fault is not None]
     if not found and streams:
         return

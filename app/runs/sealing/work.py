@@ -28,7 +28,7 @@ from app.state.durable import temporary_error
 from app.state.ownership import Namespaces
 from app.tracing import NO_TRACING, Tracing
 from core.arrays import Rows
-from core.errors import CoreError
+from core.errors import CoreError, EventReopenedError, MismatchError
 from core.losses.finishing import LedgerResources
 from core.losses.ledger.runs import SpillStore
 from core.losses.reports import REPORTS
@@ -290,6 +290,8 @@ class SealingWork:
                 self._compute_rows()
             with ledger.hold(owner, 0, "sealing") as hold, current_trace().child("sums"):
                 self._compute_sums(SumsMemory(hold, self._sealing.sums_bytes))
+        except (EventReopenedError, MismatchError) as e:
+            raise self._reports.named(e) from e
         finally:
             self._spill.close()
             self._spill_of_segments.close()

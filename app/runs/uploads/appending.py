@@ -127,7 +127,7 @@ class Appending:
         self._terms = terms
         self._tell = tell
         self._start = record.offset
-        self._check = StreamCheck(policy, name=f"partition {record.partition}")
+        self._check = StreamCheck(policy)
         self._hasher = ContentHasher(record.digest, record.offset)
         self._writer: BlobWriter | None = None
         self._ready = False

@@ -35,6 +35,10 @@ _ELSEWHERE = {
     "summary": "any report with a summary xref, or thalweg-server summarise for streams",
     "tvar": "ept",
     "ylt": "mplt, splt or qplt",
+    **dict.fromkeys(
+        ("eve", "fm", "getmodel", "gul", "gulmc", "model"),
+        "any report, and post what gulpy, fmpy or summarypy writes: items with a summary xref",
+    ),
 }
 """Reports by the tools of ktools and oasislmf, such as ``eltcalc`` and ``eltpy``, or by what
 modellers call them and the curves in them."""

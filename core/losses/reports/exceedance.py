@@ -333,7 +333,10 @@ _POINT = (
     number("ReturnPeriod", 6, "Years in which the loss is exceeded once, on average"),
     amount("Loss", 6, "Loss, or mean of the losses at and above it (TVaR)"),
 )
-_EP_CALC = "1 numerical means, 2 all samples, 3 mean of the samples' curves, 4 sample means"
+_EP_CALC = (
+    "1 numerical means, 2 all samples, 3 mean of the samples' curves, 4 means over the samples of"
+    " a period's loss (OEP: of each sample's largest loss, not the largest mean of an event)"
+)
 EPT, PSEPT = (
     OF_RUN(
         name=name,

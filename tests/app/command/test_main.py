@@ -24,6 +24,7 @@ from core.losses.events import StreamHeader
 from core.losses.format import Kind
 from core.losses.inputs import parse_occurrence
 from core.losses.ledger.calendar import ledger_bound, make_calendar
+from core.losses.partition_reader import read_streams
 from core.losses.reports import REPORTS
 from core.losses.samples import SampleSpec, generate_inputs, generate_stream
 from core.losses.writer import LossWriter
@@ -496,17 +497,42 @@ def test_inspect_names_the_first_fault(
     assert "[sample-range]" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("end", "code"), [("header", "stream-concatenated"), ("cut", "stream-truncated")]
+)
+def test_inspect_counts_the_whole_blocks_before_a_fault(
+    run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], end: str, code: str
+) -> None:
+    data = (run_directory / "summary.bin").read_bytes()
+    with (run_directory / "summary.bin").open("rb") as file:
+        starts = {e.event_id: (e.offset, len(e)) for _, e in read_streams([file], order="event")}
+    last = starts[30][0]
+    more = data[:12] + data[last:] if end == "header" else data[last : last + 20]
+    (tmp_path / "bad.bin").write_bytes(data[:last] + more)
+    assert main(["inspect", "--json", str(tmp_path / "bad.bin")]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["fault"]["code"] == code
+    assert (found["bytes"], found["events"], found["highest_event"]) == (last, 29, 29)
+    most = max(blocks for event, (_, blocks) in starts.items() if event < 30)
+    assert found["most_blocks"] == most
+    (tmp_path / "bad.bin").write_bytes(data[: starts[30][0] - 1])
+    assert main(["inspect", str(tmp_path / "bad.bin")]) == 1
+    text = capsys.readouterr().out
+    assert "29 (ids ascending; blocks of the last may be missing)" in text
+    assert "event ids              1 to 29" in text
+
+
 def test_inspect_knows_the_inputs_of_reports(
     run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "periods.csv").write_text("period_no,weighting\n1,0.5\n2,0.5\n")
-    for path, option in (
-        (run_directory / "occurrence.bin", "--occurrence"),
-        (tmp_path / "periods.csv", "--periods"),
+    for path, name in (
+        (run_directory / "occurrence.bin", "occurrence"),
+        (tmp_path / "periods.csv", "periods"),
     ):
         assert main(["inspect", str(path)]) == 1
         out, error = capsys.readouterr()
-        assert (out, f"with {option} of aggregate" in error) == ("", True)
+        assert (out, f"the input {name}: give it as that one to aggregate" in error) == ("", True)
     (tmp_path / "notes.txt").write_text("of a meeting")
     assert main(["inspect", str(tmp_path / "notes.txt")]) == 1
     assert "no known format begins like this" in capsys.readouterr().err
@@ -694,6 +720,10 @@ def test_a_single_table_may_be_a_file(
     for options, said in wrong.items():
         assert main(["aggregate", stream, *options]) == 2
         assert said in capsys.readouterr().err
+    (tmp_path / "x.csv").write_text("item_id,summary_id,summaryset_id\n1,1,1\n1,1,2\n")
+    xref = ["--summary-xref", str(tmp_path / "x.csv")]
+    assert main(["aggregate", stream, "--report", "melt", *xref, "--out", "melt.csv"]) == 2
+    assert "of summaries already, leave --summary-xref out" in capsys.readouterr().err
 
 
 def test_files_are_replaced_if_asked_for(
@@ -725,7 +755,7 @@ def test_return_periods_that_no_period_tells_are_logged(
     run += ["--occurrence", str(run_directory / "occurrence.bin"), "--return-periods"]
     for years, is_said in (("10", False), ("9999999", True)):
         assert main([*run, years, "--out", str(tmp_path / years)]) == 0
-        said = "the periods tell no losses of longer return periods" in capsys.readouterr().err
+        said = "the periods are too few for longer return periods" in capsys.readouterr().err
         assert said is is_said
 
 

@@ -17,8 +17,9 @@ import pytest
 import app.client
 from app.client import Client, __version__
 from app.client.command.arguments import size
-from app.client.command.console import Bar, Fetching, Reducing, describe
+from app.client.command.console import Bar, Fetching, Reducing, describe, stopped
 from app.client.command.main import build_parser, main
+from app.client.errors import ProblemError
 from app.client.losses.saving import Progress
 
 from ..fakes.exchange import Fault
@@ -399,6 +400,25 @@ def test_signals_keep_the_state(source: Path, tmp_path: Path, number: int, code:
         assert b"resumes from there" in err
         assert post(service, source, "-o", out) == 0
     assert out.read_bytes() == CSV
+
+
+def test_progress_before_a_fault_is_of_use_once_that_is_mended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = tmp_path / "state"
+    state.touch()
+
+    def post_in_vain(place: dict[str, int]) -> None:
+        try:
+            raise ProblemError(400, {"detail": "sidx 3 comes twice", **place}, None)
+        finally:
+            stopped(None, str(state))
+
+    for problem, tail in (({"offset": 8}, ", once the fault is mended"), ({}, "")):
+        with pytest.raises(ProblemError):
+            post_in_vain(problem)
+        said = f"progress is saved in {state}: the same command resumes from there{tail}\n"
+        assert capsys.readouterr().err == f"thalweg: {said}"
 
 
 def test_a_reader_that_has_gone(service: FakeService, source: Path) -> None:

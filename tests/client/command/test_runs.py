@@ -20,7 +20,7 @@ import app.client
 from app.client import ProblemError, Run, Uploading
 from app.client.command.arguments import ranges
 from app.client.command.console import Bars, told
-from app.client.command.main import main
+from app.client.command.main import build_parser, main
 from app.client.command.runs import _computed
 
 from ..fakes.clock import FakeClock
@@ -481,6 +481,9 @@ def test_members_of_a_run_are_told_as_options() -> None:
         "inputs": ["return_periods"],
     }
     assert "run input RUN return_periods FILE" in told(ProblemError(409, refused))
+    for words, run in ((["run", "seal", "5eed"], "5eed"), (["portfolio", "show", "5eed"], "RUN")):
+        said = told(ProblemError(409, refused), build_parser().parse_args(words))
+        assert f"run input {run} return_periods FILE" in said
 
 
 def test_ranges() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from core.errors import (
     BlockIdError,
     BlockRepeatedError,
+    ConcatenatedError,
     CoreError,
     EmptyStreamError,
     EventIdError,
@@ -50,6 +51,7 @@ from tests.streams import (
     bytewise,
     feed,
     in_threes,
+    make_header,
     random_cuts,
     random_stream,
     read,
@@ -223,6 +225,27 @@ def test_a_cdf_stream(more: bytes) -> None:
 def test_an_unknown_type(octets: bytes) -> None:
     for more in (b"", bytes(64)):
         check(octets + more, good("loss", 4), HeaderError, octets.hex(" "), at=0)
+
+
+@every_stream
+def test_a_second_stream(kind: str, width: int) -> None:
+    stream = good(kind, width)
+    data = stream.encode()
+    # The first block of items after summaries of eight bytes is like one of summaries.
+    for other in TYPES if width == 4 else [kind]:
+        second = replace(stream, kind=other).encode()
+        for more in (second, second[: len(stream.header)], second[:4]):
+            found = ConcatenatedError, "a second stream begins"
+            check(data + more, stream, *found, at=len(data), start=len(data))
+
+
+def test_an_event_with_the_number_of_a_type_is_an_event() -> None:
+    ids = [int.from_bytes(make_header(kind, SAMPLES)[:4], "little") for kind in TYPES]
+    stream = good("loss", 4).with_blocks(Block(event, 1, ((1, 1.0),)) for event in ids)
+    assert outcomes(stream.encode(), stream.reports, Policy()) == [None] * 4
+    again = stream.encode() + stream.encode_block(stream.blocks[0])
+    at, event = stream.boundaries()[-1], ids[0]
+    check(again, stream, EventReopenedError, "begins again", at=at, event=event, block=1)
 
 
 @every_stream

@@ -173,6 +173,7 @@ def test_occurrences_are_required_for_tables_by_period(capfd: pytest.CaptureFixt
 def test_a_stream_is_read_to_its_end_without_a_table() -> None:
     octets = write_stream("in")
     assert run("eltpy", "-i", "in") == 0
+    assert "WARNING - No output files specified" in logs("eltpy")[0]
     Path("in").write_bytes(octets[:-1])
     assert run("eltpy", "-i", "in") == 1
 

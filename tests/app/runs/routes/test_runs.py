@@ -165,6 +165,8 @@ def test_a_run_that_is_refused(service: Service, change: dict[str, object], opti
         ("pltpy", "mplt, splt or qplt"),
         ("aalpy", "aal or alct"),
         ("summarycalc", "any report with a summary xref"),
+        ("fmcalc", "any report, and post what gulpy, fmpy or summarypy writes: items with"),
+        ("evepy", "any report, and post what"),
     ],
 )
 def test_reports_by_the_names_of_tools(service: Service, tool: str, ours: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import csv
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,16 @@ from app.command.main import main
 from app.errors import StorageFullError
 from app.http.identity import SINGLE_USER
 from app.run_errors import SealRefusedError
-from app.runs.records import RunRecord
+from app.runs.records import RunRecord, StreamRecord
 from app.runs.sealing import work
 from app.runs.sealing.jobs import Job, Jobs, Variant
 from app.runs.sealing.sealer import Sealer
 from app.runs.sweeping import files_without_runs, runs_without_jobs
 from app.state.base import StoreDamagedError
 from core.errors import EmptyStreamError
+from core.losses.events import Position
+from core.losses.header import parse_header
+from core.losses.policy import Policy
 from tests.app.runs.uploaded import Uploads, occurrence_csv, partitions
 from tests.runs import RUN_REPORTS, RunCase, random_run
 
@@ -237,6 +241,31 @@ def test_streams_that_are_missing_unfinished_or_twice_there_are_named(
     assert refused(service, service.run(["melt"]))["detail"] == "the run has no stream"
 
 
+def test_a_stream_that_does_not_go_with_the_first_is_named_as_it_comes(
+    service: Uploads, case: RunCase
+) -> None:
+    other = replace(case.stream, samples=case.stream.samples + 1).encode()
+    run = service.run(["melt"])
+
+    def begin(data: bytes) -> StreamRecord:
+        cursor = Position(parse_header(data[:12], Policy(), None), 12)
+        begun = service.extend(service.add(run), data[:20], complete=False)
+        return service.streams.swap(begun, replace(begun, cursor=cursor))
+
+    service.extend(begin(case.stream.encode()), case.stream.encode()[20:])
+    assert get(service, f"/v1/runs/{run.id}").json()["notes"] == []
+    stream = begin(other)
+    (note,) = get(service, f"/v1/runs/{run.id}").json()["notes"]
+    assert note.startswith("partition 2 is a summary stream")
+    assert "but partition 1 is a summary stream" in note
+    service.extend(stream, other[20:])
+    (fault,) = refused(service, run)["streams"]
+    assert (fault["partition"], fault["stream"]) == (2, stream.id)
+    assert f"partition 2 {fault['reason']}" == note
+    service.streams.delete(service.now(run), stream.id)
+    assert service.seal(run).state == "done"
+
+
 def test_streams_without_events_may_be_equal(service: Uploads, case: RunCase) -> None:
     empty = case.stream.with_blocks(()).encode()
     run = service.run(["melt"])
@@ -270,8 +299,8 @@ def test_an_event_in_two_streams_fails_the_run_until_it_is_repaired(
         failed = service.seal(run)
         assert failed.state == "failed"
         assert failed.problem is not None
-        assert f"event {event}" in failed.problem["detail"]
-        assert "partition 2" in failed.problem["detail"]
+        assert f"event {event} is in partition 1 and partition 2" in failed.problem["detail"]
+        assert "upload the right one, then seal again" in failed.problem["hint"]
         answer = get(service, f"/v1/runs/{run.id}/reports/{reports[0]}")
         assert (answer.status_code, answer.json()["problem"]) == (409, failed.problem)
         service.streams.delete(service.now(run), other.id)
