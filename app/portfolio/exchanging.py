@@ -30,7 +30,7 @@ from core.portfolio.losses import LossTable
 from core.portfolio.tables import Given, Imported
 from core.slices import digest, slices
 
-from .contents import OpenSet, Shape, parts_of, write_contents
+from .contents import OpenSet, Shape, happening, parts_of, write_contents
 from .files import STAGE
 from .records import LossSet, LossSets, SetWriter
 
@@ -177,7 +177,7 @@ def _write(writer: SetWriter, made: Imported, options: ImportOptions) -> Mapping
         written = write_contents(writer, parts_of(table), shape, made.calendar, made.dimensions)
     currency = options.currency or made.currency
     about = {"run": None, "perspective": options.perspective, "currency": currency}
-    numbers = {"summary_set": None, "events": len(table.event_ids)}
+    numbers = {"summary_set": None, **happening(table.event_ids, made.calendar)}
     told = {"left_out": dict(made.left_out), "notes": list(made.notes)}
     return {**about, **numbers, **told, **written}
 

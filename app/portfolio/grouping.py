@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from core.portfolio.joining import Member
 from core.portfolio.losses import Calendar
 from core.slices import slices
 
-from .contents import OpenSet
+from .contents import OpenSet, likeness
 from .files import STAGE
 from .query import SUMMARY, Filter, Query, SetPart
 
@@ -117,16 +118,16 @@ def group(query: Query, sets: Sequence[OpenSet], most: int) -> Grouping:
 
 
 def _check_sets(sets: Sequence[OpenSet]) -> None:
-    """Refuse the same loss that is there twice."""
-    seen = dict[str, str]()
-    for each in sets:
-        run, ident = each.record.value.get("run"), each.record.id
-        same = {run: "is of the same run as", each.record.digest: "is the same losses as"}
-        for key, how in same.items():
-            other = seen.setdefault(key, ident) if key else ident
-            if other != ident:
-                fault = f"the loss set {ident} {how} {other}, so that they would count twice"
-                raise InvalidOptionError(fault, hint="Name one of them", option="loss_sets")
+    """Refuse the same loss that is there twice, and losses before and after terms together."""
+    for other, each in combinations([each.record for each in sets], 2):
+        if how := likeness(each, other):
+            fault = f"the loss set {each.id} {how} {other.id}, so that they would count twice"
+            raise InvalidOptionError(fault, hint="Name one of them", option="loss_sets")
+        own = [record.value["perspective"] for record in (other, each)]
+        if own[0] != own[1] and None not in own:
+            fault = f"the loss set {other.id} has the perspective {own[0]}, and {each.id} {own[1]}"
+            hint = "Only losses of one perspective are added or blended: name sets of one"
+            raise InvalidOptionError(fault, hint=hint, option="loss_sets")
 
 
 def _count_samples(query: Query, sets: Sequence[OpenSet]) -> int:

@@ -33,6 +33,10 @@ def of_sets(query: Query, sets: Sequence[LossSet]) -> Iterator[str]:
         )
         if any(part.weight != 1 for part in query.loss_sets):
             yield "Weights multiply losses, and years are added: blend makes a mixture of models"
+    known = {each.value["perspective"] for each in sets} - {None}
+    if known and (unknown := [each.id for each in sets if each.value["perspective"] is None]):
+        fault = f"The perspective of {' and '.join(unknown)} is not known"
+        yield f"{fault}, and others have {', '.join(known)}: do they go together?"
     for each in sets:
         yield from (f"The loss set {each.id}: {note}" for note in each.value.get("notes", ()))
 
