@@ -38,7 +38,7 @@ _IMPORT: dict[str, dict[str, Any]] = {
     "periods": {"type": Path, "metavar": "FILE", "help": "weights (default: equal)"},
     "summary_info": {"type": Path, "metavar": "FILE", "help": "what its summaries are"},
     "no_of_periods": {"type": int, "metavar": "N", "help": "those without a loss included"},
-    "samples": {"type": int, "metavar": "N", "help": "default: the largest there is; 10 of an elt"},
+    "samples": {"type": int, "metavar": "N", "help": "default: the largest; of an elt by rows"},
     "currency": _CREATE["currency"],
     "perspective": {**_CREATE["perspective"], "help": "of its losses"},
     "seed": {"type": int, "metavar": "N", "help": "of an elt, whose losses are simulated"},
