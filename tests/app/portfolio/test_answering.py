@@ -268,6 +268,9 @@ def test_curves_are_drawn(desk: Desk) -> None:
     for of, words in (("net", b"net of the programme"), ("ceded", b"ceded to the programme")):
         drawn = desk.ask("svg", report="curves", programme=TOWER, of=of).content
         assert b"curves: loss " + words + b" (GUL)</dc:title>" in drawn
+    assert b"Summary 1" not in answer.content
+    drawn = desk.ask("svg", report="curves", group_by=["Region", "TIV"]).content
+    assert b"<!-- N / 1000 -->" in drawn or b">N / 1000<" in drawn
     assert (desk.ask("png", report="averages")).status_code == 406
 
 
