@@ -37,6 +37,9 @@ def of_sets(query: Query, sets: Sequence[LossSet]) -> Iterator[str]:
     if known and (unknown := [each.id for each in sets if each.value["perspective"] is None]):
         fault = f"The perspective of {' and '.join(unknown)} is not known"
         yield f"{fault}, and others have {', '.join(known)}: do they go together?"
+    if query.filter.periods is not None:
+        low, high = query.filter.periods
+        yield f"Losses of periods {low} to {high} count, and means and points are of all periods"
     for each in sets:
         yield from (f"The loss set {each.id}: {note}" for note in each.value.get("notes", ()))
 

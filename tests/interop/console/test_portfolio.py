@@ -162,7 +162,7 @@ def test_a_tower_is_as_wide_as_what_is_ceded_and_has_all_terms_in_words(
     layer = {"ReinsNumber": 1, "ReinsType": "CXL", "OccAttachment": 10_000, "OccLimit": 200_000}
     layer |= {"AggAttachment": 1000, "AggLimit": 500_000, "CededPercent": 0.5}
     layer |= {"PlacedPercent": 0.8, "TreatyShare": 0.25}
-    page.open(f"{chosen}&layers={quote(json.dumps([layer]))}")
+    page.open(f"{chosen}&layers={quote(json.dumps([layer], separators=(',', ':')))}")
     drawn(page, [layer])
     words = "200,000 xs 10,000 of 50 % of each loss, annual deductible 1,000, annual limit 500,000"
     assert f"{words}, 20 % placed" in page.text("#tower-said")
