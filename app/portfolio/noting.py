@@ -57,14 +57,18 @@ def beyond(query: Query, whole: Whole) -> Iterator[str]:
 
 
 def lacking(query: Query, tables: Sequence[Table]) -> list[str]:
-    """Say which return periods no curve has a point at."""
+    """Say which return periods no curve has a point at, and that averages have no losses."""
     curves = [table for table in tables if table.report.name in {"ept", "psept"}]
     there = {
         y for table in curves for rows in table.pieces for y in np.unique(rows["ReturnPeriod"])
     }
     years = sorted(set(query.return_periods or ()) - there) if curves else []
     fault = f"No curve has a point at the return periods {_listed(years)}"
-    return [f"{fault}: no loss, or no weight of a period, reaches them"] if years else []
+    notes = [f"{fault}: no loss, or no weight of a period, reaches them"] if years else []
+    averages = [rows["MeanLoss"] for t in tables if t.report.name == "aal" for rows in t.pieces]
+    if averages and not np.concatenate(averages).any():
+        notes.append("All averages are 0: of the events and summaries that count none has a loss")
+    return notes
 
 
 def _listed(years: Sequence[int]) -> str:

@@ -439,3 +439,10 @@ def test_an_unknown_currency_is_not_a_riddle(desk: Desk) -> None:
     problem = desk.ask(loss_sets=[{"id": n} for n in TWO], report="averages").json()
     assert "currency of the loss set two is not known" in problem["detail"]
     assert problem["hint"].startswith("Make it again with its currency")
+
+
+def test_filters_that_other_losses_pass_each_are_noted(desk: Desk) -> None:
+    put(desk, "one?form=ylt&no_of_periods=8", TWO["one"])
+    kept = {"dimensions": {"LOB": ["b"]}, "events": "2"}
+    answer = desk.ask(loss_sets=[{"id": "one"}], report="averages", filter=kept).json()
+    assert answer["notes"][-1].startswith("All averages are 0")
