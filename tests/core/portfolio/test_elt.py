@@ -13,6 +13,7 @@ from core.arrays import Floats
 from core.budget import installed
 from core.errors import BudgetExceededError, InputError
 from core.portfolio._kernels.beta import beta_losses
+from core.portfolio.elt import _count_samples
 from core.portfolio.importing import import_table
 from core.portfolio.tables import Given, Imported
 from tests.scale import PURE_PYTHON
@@ -179,9 +180,9 @@ def test_an_aal_that_is_off_is_told_with_what_it_is_off_by() -> None:
 
 
 def test_fewer_rows_have_more_samples() -> None:
-    for rows, samples in ((1, 1000), (100, 1000), (101, 100)):
-        lines = [f"{event},0.5,10,2,3,100" for event in range(rows)]
-        assert simulate(*lines).samples == samples
+    assert simulate("7,1,10,0,0,100").samples == 1000
+    usual = [_count_samples(Given(), rows) for rows in (100, 101, 10_000, 10_001)]
+    assert usual == [1000, 100, 100, 10]
 
 
 def test_nearly_all_or_nothing_leaves_out_samples_without_loss() -> None:
