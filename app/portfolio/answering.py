@@ -133,6 +133,7 @@ class Asked:
             made=_MADE.get(self.query.of),
             currency=self.query.currency or about["currency"],
             tail_means=True,
+            labels={} if self.query.group_by else {1: ""},
         )
 
     @property

@@ -14,11 +14,13 @@ from app.engine.ledger import Kept
 from app.engine.request_budget import keep_for_request
 from app.state.base import StoreDamagedError, damaged
 from app.state.blobs import GrowingBlobs
+from core.arrays import Floats, Indices
 from core.losses.indexing import LossColumns
 from core.losses.inputs import SummaryInfo
 from core.portfolio.assembling import ends_of, places_of, spread
 from core.portfolio.building import Part, TableBuilder
 from core.portfolio.losses import Calendar, LossTable, Occurrences
+from core.rng import bits, derive, uniform
 from core.slices import digest, grouped, slices
 from core.sorting import distinct
 
@@ -27,6 +29,15 @@ from .records import DIMENSIONS, KIND, LOSSES, OCCURRENCES, WEIGHTS, LossSet, Lo
 
 _ROWS = 1 << 16
 """Rows that are copied together."""
+_LIKENESS = derive(0, "likeness of loss sets")
+_GOLDEN = np.uint32(2654435769)
+"""Whose multiples are spread evenly: a cheap number of each sample."""
+_ROUNDING = 1e-6
+"""By which sums of the same losses differ, in another width or added up otherwise."""
+_PRINTED = 0.01
+"""By which each may differ that was printed with two decimals; errors of many cancel."""
+_MOST = 1e-4
+"""Part of the sums by which other losses, of small amounts, may not differ as if printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +63,15 @@ def write_contents(
         CoreError, ServiceError: what yields the parts failed, or a store did.
     """
     metadata = {"thalweg": "loss set 1", "samples": str(shape.samples)}
-    means = False
+    happens = calendar.occurrences
+    means, sums, (known, _) = False, np.zeros(2), distinct(happens.event_ids, STAGE)
     with writer.part(LOSSES) as append:
         losses = LossesWriter(append, shape.width, metadata)
         for part in parts:
             losses.add(part)
             means = means or not part.samples.all()
+            sums += _sums(part, known)
         losses.close()
-    happens = calendar.occurrences
     octets = encode_table(happens._asdict())
     writer.write(OCCURRENCES, octets)
     if len(calendar.weights):
@@ -85,7 +97,67 @@ def write_contents(
         "granular": calendar.granular,
         "catalogue": catalogue.hexdigest(),
         "dimensions": [] if info is None else list(info.columns),
+        "sums": sums.tolist(),
     }
+
+
+def _sums(part: Part, happening: Indices) -> Floats:
+    """Sums of losses times a number of their event, and times one of their sample, too.
+
+    However events are cut into summaries, rows are ordered and losses are printed, these are nearly
+    the same; of other losses they are not. Events that never happen do not count.
+    """
+    ends, sums = ends_of(part.counts), np.zeros(2)
+    weights = uniform(_LIKENESS, part.event_ids.astype(np.uint64))
+    weights *= places_of(part.event_ids, happening) >= 0
+    for first, last in grouped(ends, STAGE, _ROWS):
+        rows, begins = slice(ends[first], ends[last]), ends[first:last] - ends[first]
+        losses = part.losses[rows].astype(np.float64)
+        numbers = part.samples[rows].astype(np.uint32) * _GOLDEN / 2**32
+        with np.errstate(over="ignore", invalid="ignore"):
+            for k, values in enumerate((losses, losses * numbers)):
+                sums[k] += np.add.reduceat(values, begins) @ weights[first:last]
+    return sums
+
+
+def happening(events: npt.NDArray[np.int32], calendar: Calendar) -> dict[str, Any]:
+    """Say how many events have losses and never happen, and what identifies when the others do."""
+    found, (periods, ids, _) = np.zeros(len(events), np.bool_), calendar.occurrences
+    when = calendar.periods
+    for a, b in slices(len(ids), STAGE, 1 << 17):
+        at = places_of(ids[a:b], events)
+        found[at[at >= 0]] = True
+        keys = (periods[a:b].astype(np.int64) << 32 | ids[a:b])[at >= 0]
+        when += int(bits(_LIKENESS, keys.astype(np.uint64)).sum())
+    weights = hashlib.blake2b(digest_size=8)
+    digest(weights, np.ascontiguousarray(calendar.weights).data.cast("B"), STAGE)
+    never = int(np.count_nonzero(~found))
+    return {
+        "events": len(events),
+        "happening": f"{when % (1 << 64):x} {weights.hexdigest()}",
+        "left_out": {"events that never happen": never} if never else {},
+    }
+
+
+def likeness(one: LossSet, other: LossSet) -> str | None:
+    """Say how two sets are of the same losses, which would count twice; None if they are not."""
+    a, b = one.value, other.value
+
+    def same(*names: str) -> bool:
+        return all(a.get(name) is not None and a.get(name) == b.get(name) for name in names)
+
+    if same("run"):
+        return "is of the same run as"
+    if same("digest"):
+        return "is the same losses as"
+    if same("streams", "catalogue"):
+        return "is of a run of the same streams as"
+    if not same("happening"):
+        return None
+    mine, others = (np.array(value["sums"], np.float64) for value in (a, b))
+    printed = np.minimum(_PRINTED * a["rows"] ** 0.5, _MOST * np.abs(mine))
+    alike = np.allclose(mine, others, rtol=_ROUNDING, atol=printed)
+    return "has the same losses by event and sample as" if alike else None
 
 
 class Built:
@@ -134,12 +206,6 @@ class Built:
         share = 100 * self._lost / self._whole
         many = f"{len(self._unknown)} of the summaries with a loss, whose dimensions are empty"
         return [f"summary_info leaves out {many}: {share:.3g} % of the losses of all events"]
-
-
-def absent(events: npt.NDArray[np.int32], happening: npt.NDArray[np.int32]) -> int:
-    """Return how many events, ascending, are not among those that happen."""
-    known, _ = distinct(happening, STAGE)
-    return len(events) - int(np.count_nonzero(places_of(events, known) >= 0))
 
 
 def parts_of(table: LossTable) -> Iterable[Part]:

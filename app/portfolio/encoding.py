@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import orjson
@@ -20,6 +21,8 @@ from .files import STAGE
 
 _AT_ONCE = 1 << 16
 """Rows that are encoded together."""
+_LABEL = 50
+"""Characters of the name of a group in a picture."""
 
 
 class Table(NamedTuple):
@@ -90,7 +93,19 @@ def draw(tables: Sequence[Table], options: PictureOptions) -> bytes:
             "there is no picture of this answer",
             hint="Pictures are of the report curves, by a server with the extra plot",
         )
-    collector = PictureCollector("ept", options)
+    collector = PictureCollector(
+        "ept", replace(options, labels=options.labels or _labels(curves.info))
+    )
     for rows in _slices(curves.pieces):
         collector.take("ept", rows)
     return collector.draw(None)
+
+
+def _labels(info: SummaryInfo | None) -> Mapping[int, str]:
+    """Name groups in a picture; summaries have their ids."""
+    if info is None:
+        return {}
+    rows = zip(*info.columns.values(), strict=True)
+    names = (" / ".join(row)[:_LABEL] for row in rows)
+    printable = ("".join(c if c.isprintable() else " " for c in name) for name in names)
+    return dict(zip(info.summary_ids.tolist(), printable, strict=True))

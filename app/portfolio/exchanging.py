@@ -22,7 +22,6 @@ from core.arrays import Rows
 from core.budget import Scope, current
 from core.errors import InputError
 from core.losses.inputs import Data, encode_occurrence
-from core.portfolio.elt import SAMPLES
 from core.portfolio.exporting import EXPORTS, OF_A_SAMPLE, export_rows, occurrence_of
 from core.portfolio.importing import import_table
 from core.portfolio.labels import tidy
@@ -30,7 +29,7 @@ from core.portfolio.losses import LossTable
 from core.portfolio.tables import Given, Imported
 from core.slices import digest, slices
 
-from .contents import OpenSet, Shape, parts_of, write_contents
+from .contents import OpenSet, Shape, happening, parts_of, write_contents
 from .files import STAGE
 from .records import LossSet, LossSets, SetWriter
 
@@ -52,7 +51,9 @@ class ImportOptions(BaseModel):
         "Number of periods, those without a loss included", ge=1, le=2**31 - 1
     )
     samples: int | None = given(
-        f"Number of samples; the largest there is without, {SAMPLES} for elt", ge=1, le=2**31 - 1
+        "Number of samples; the largest there is without, and for elt 1000 to 10, by its rows",
+        ge=1,
+        le=2**31 - 1,
     )
     occurrence: str | None = given("For selt: digest of an input")
     periods: str | None = given("Weights of the periods: digest of an input")
@@ -177,7 +178,7 @@ def _write(writer: SetWriter, made: Imported, options: ImportOptions) -> Mapping
         written = write_contents(writer, parts_of(table), shape, made.calendar, made.dimensions)
     currency = options.currency or made.currency
     about = {"run": None, "perspective": options.perspective, "currency": currency}
-    numbers = {"summary_set": None, "events": len(table.event_ids)}
+    numbers = {"summary_set": None, **happening(table.event_ids, made.calendar)}
     told = {"left_out": dict(made.left_out), "notes": list(made.notes)}
     return {**about, **numbers, **told, **written}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +15,12 @@ from core.arrays import Mask
 from core.budget import Scope
 from core.errors import names_hint
 from core.losses.inputs import SummaryInfo, calendar_dates
-from core.portfolio.assembling import repeated
+from core.portfolio.assembling import places_of, repeated
 from core.portfolio.joining import Member
 from core.portfolio.losses import Calendar
 from core.slices import slices
 
-from .contents import OpenSet
+from .contents import OpenSet, likeness
 from .files import STAGE
 from .query import SUMMARY, Filter, Query, SetPart
 
@@ -102,13 +103,21 @@ def group(query: Query, sets: Sequence[OpenSet], most: int) -> Grouping:
             )
         if not found:
             raise InvalidOptionError(
-                "no summary has all values of the filter", hint="Filter less", option="filter"
+                "no summary passes the filter",
+                hint="Filter less: it has none of the values of dimensions, or one of exclude",
+                option="filter",
             )
         numbers = {key: number for number, key in enumerate(found)}
         members = [
             _member(part, each, of_set, numbers, query)
             for part, each, of_set in zip(query.loss_sets, sets, keys, strict=True)
         ]
+    if not any(m.kept is None or m.kept.any() for m in members):
+        raise InvalidOptionError(
+            "no loss passes the filter: none is in its events, periods and months",
+            hint="Filter less",
+            option="filter",
+        )
     members = [
         m if m.samples == samples else replace(m, table=repeated(m.table, samples), samples=samples)
         for m in members
@@ -117,16 +126,16 @@ def group(query: Query, sets: Sequence[OpenSet], most: int) -> Grouping:
 
 
 def _check_sets(sets: Sequence[OpenSet]) -> None:
-    """Refuse the same loss that is there twice."""
-    seen = dict[str, str]()
-    for each in sets:
-        run, ident = each.record.value.get("run"), each.record.id
-        same = {run: "is of the same run as", each.record.digest: "is the same losses as"}
-        for key, how in same.items():
-            other = seen.setdefault(key, ident) if key else ident
-            if other != ident:
-                fault = f"the loss set {ident} {how} {other}, so that they would count twice"
-                raise InvalidOptionError(fault, hint="Name one of them", option="loss_sets")
+    """Refuse the same loss that is there twice, and losses before and after terms together."""
+    for other, each in combinations([each.record for each in sets], 2):
+        if how := likeness(each, other):
+            fault = f"the loss set {each.id} {how} {other.id}, so that they would count twice"
+            raise InvalidOptionError(fault, hint="Name one of them", option="loss_sets")
+        own = [record.value["perspective"] for record in (other, each)]
+        if own[0] != own[1] and None not in own:
+            fault = f"the loss set {other.id} has the perspective {own[0]}, and {each.id} {own[1]}"
+            hint = "Only losses of one perspective are added or blended: name sets of one"
+            raise InvalidOptionError(fault, hint=hint, option="loss_sets")
 
 
 def _count_samples(query: Query, sets: Sequence[OpenSet]) -> int:
@@ -295,7 +304,7 @@ def _check_currencies(query: Query, sets: Sequence[OpenSet]) -> None:
 
 
 def _kept(wanted: Filter, each: OpenSet) -> Mask | None:
-    """Which occurrences count; None for all."""
+    """Which occurrences count, of those with losses; None for all."""
     calendar = each.calendar
     conditions: list[Callable[[slice], Mask]] = []
     if wanted.months is not None and not calendar.dated:
@@ -319,9 +328,11 @@ def _kept(wanted: Filter, each: OpenSet) -> Mask | None:
         conditions.append(lambda part: np.isin(_months(calendar, part), months))
     if not conditions:
         return None
-    kept = np.ones(len(calendar.occurrences.periods), np.bool_)
+    kept = np.empty(len(calendar.occurrences.periods), np.bool_)
     for begin, end in slices(len(kept), STAGE, 1 << 17):
         part = slice(begin, end)
+        happening = calendar.occurrences.event_ids[part]
+        kept[part] = places_of(happening, each.losses.table.event_ids) >= 0
         for condition in conditions:
             kept[part] &= condition(part)
     return kept

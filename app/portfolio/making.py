@@ -33,7 +33,7 @@ from core.losses.summaries import JoinedSummaries, Reading, SummarySets, set_pol
 from core.portfolio.assembling import calendar_of
 from core.portfolio.labels import currency_of, notes_of, tidy
 
-from .contents import Built, Shape, absent, write_contents
+from .contents import Built, Shape, happening, write_contents
 from .exchanging import check_currency
 from .files import STAGE
 from .records import LossSet, LossSets, SetWriter
@@ -131,8 +131,8 @@ class Making:
         writer: SetWriter,
     ) -> Mapping[str, Any]:
         policy = replace(request.policy, event_order="any")
-        stored = [self.streams.stored(stream) for stream in self.streams.of(run)]
-        streams = RunStreams(stored, policy)
+        sealed = self.streams.of(run)
+        streams = RunStreams([self.streams.stored(stream) for stream in sealed], policy)
         header, inputs = streams.header(), request.inputs
         assert inputs.occurrence is not None  # noqa: S101 - asked for above
         weights = None if inputs.periods is None else inputs.periods.weights
@@ -145,11 +145,11 @@ class Making:
         with Scope(STAGE):
             shape = Shape(header.len_sample, header.float_width)
             written = write_contents(writer, built, shape, calendar, info)
-        never = absent(built.events, calendar.occurrences.event_ids)
-        told = {"left_out": {"events that never happen": never}} if never else {}
-        numbers = {"summary_set": number, "events": len(built.events)}
+        digests = sorted(each.digest.total if each.digest else each.id for each in sealed)
+        same = hashlib.blake2b(" ".join(digests).encode(), digest_size=16).hexdigest()
+        numbers = {"summary_set": number, "streams": same, **happening(built.events, calendar)}
         notes = [] if info is None else [*notes_of(info), *built.notes()]
-        return {**about, **numbers, **told, "notes": notes, **written}
+        return {**about, **numbers, "notes": notes, **written}
 
 
 def _currency(info: SummaryInfo | None, given: str | None) -> str | None:

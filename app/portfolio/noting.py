@@ -33,6 +33,13 @@ def of_sets(query: Query, sets: Sequence[LossSet]) -> Iterator[str]:
         )
         if any(part.weight != 1 for part in query.loss_sets):
             yield "Weights multiply losses, and years are added: blend makes a mixture of models"
+    known = {each.value["perspective"] for each in sets} - {None}
+    if known and (unknown := [each.id for each in sets if each.value["perspective"] is None]):
+        fault = f"The perspective of {' and '.join(unknown)} is not known"
+        yield f"{fault}, and others have {', '.join(known)}: do they go together?"
+    if query.filter.periods is not None:
+        low, high = query.filter.periods
+        yield f"Losses of periods {low} to {high} count, and means and points are of all periods"
     for each in sets:
         yield from (f"The loss set {each.id}: {note}" for note in each.value.get("notes", ()))
 
@@ -59,14 +66,18 @@ def apart(query: Query) -> Iterator[str]:
 
 
 def lacking(query: Query, tables: Sequence[Table]) -> list[str]:
-    """Say which return periods no curve has a point at."""
+    """Say which return periods no curve has a point at, and that averages have no losses."""
     curves = [table for table in tables if table.report.name in {"ept", "psept"}]
     there = {
         y for table in curves for rows in table.pieces for y in np.unique(rows["ReturnPeriod"])
     }
     years = sorted(set(query.return_periods or ()) - there) if curves else []
     fault = f"No curve has a point at the return periods {_listed(years)}"
-    return [f"{fault}: no loss, or no weight of a period, reaches them"] if years else []
+    notes = [f"{fault}: no loss, or no weight of a period, reaches them"] if years else []
+    averages = [rows["MeanLoss"] for t in tables if t.report.name == "aal" for rows in t.pieces]
+    if averages and not np.concatenate(averages).any():
+        notes.append("All averages are 0: of the events and summaries that count none has a loss")
+    return notes
 
 
 def _listed(years: Sequence[int]) -> str:

@@ -69,7 +69,7 @@ class LossSet:
 
     def describe(self) -> dict[str, Any]:
         """Return what clients are told."""
-        hidden = {"attempt", "parts", "source"}
+        hidden = {"attempt", "parts", "source", "streams", "happening", "sums"}
         about = {name: value for name, value in self.value.items() if name not in hidden}
         return {
             "id": self.id,

@@ -113,7 +113,7 @@ def read_table(
         raise InputError("the bytes are not UTF-8 text", hint="Send csv or parquet", source=source)
     chosen = _choose(_header(text, source), fields, source, dimensions=dimensions)
     plain = all(field is not None and field.kind in _DTYPES for field in chosen.values())
-    if not plain or text.startswith((_COMMENT, '"')):
+    if not plain or text.startswith(_COMMENT) or '"' in text:
         return _from_texts(decode_texts(data, source, comments=True), chosen)
     layout = np.dtype([(name, _DTYPES[field.kind]) for name, field in chosen.items() if field])
     rows = csv_rows(text, (layout,), source)
@@ -215,5 +215,7 @@ def _numbers(table: TextTable, name: str, texts: Texts) -> Floats:
             values[a:b] = texts[a:b].astype(np.float64)
         except ValueError:
             row = next(i for i in range(a, b) if not is_number(texts[i]))
-            raise table.refuse(row, f"{name} {texts[row][:_SHOWN]!r} is not a number") from None
+            such = " such as 1234.5" if "," in texts[row] else ""
+            text = f"{name} {texts[row][:_SHOWN]!r} is not a number{such}"
+            raise table.refuse(row, text) from None
     return values

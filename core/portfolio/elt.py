@@ -53,8 +53,11 @@ FIELDS = (
 """Columns of an event loss table; others are dimensions."""
 MAX_SAMPLES = 100_000
 """Samples that are simulated."""
-SAMPLES = 10
-"""Samples, if their number is not given."""
+SAMPLES = ((100, 1000), (10_000, 100), (INT_MAX, 10))
+"""Rows up to which there are so many samples, if their number is not given: few events do not even
+out what the samples of one are off by, so that there are at least 100,000 losses."""
+_OFF = 0.01
+"""Part of the AAL by which that of what is drawn may be off unsaid."""
 _DRAWS = 1 << 12
 """Losses that are drawn in some ten milliseconds."""
 _PERIODS = 1 << 18
@@ -92,7 +95,7 @@ def of_rates(table: Table, given: Given) -> Imported:
         InputError: a row has no beta distribution, an event has two rates, or what is given is
             out of range.
     """
-    periods, samples = count_periods(table, given), _count_samples(given)
+    periods, samples = count_periods(table, given), _count_samples(given, table.rows)
     weights = check_weights(given.weights, periods)
     shapes = _shapes(table)
     summaries, dimensions = summaries_of(table, given)
@@ -105,7 +108,8 @@ def of_rates(table: Table, given: Given) -> Imported:
     drawn[events] = True
     dates = np.zeros_like(happening)
     occurrences = occurrences_of(happening, picked(rows.events[starts[:-1]], events), dates)
-    kept = rows.take(np.repeat(drawn, np.diff(starts)) & (rows.losses > 0))
+    chosen = np.repeat(drawn, np.diff(starts)) & (rows.losses > 0)
+    kept = rows.take(chosen)
     if not len(kept.events):
         hint = "Simulate more periods, or look at rates and means"
         raise InputError("no event with a loss happens", hint=hint, source=table.source)
@@ -113,11 +117,19 @@ def of_rates(table: Table, given: Given) -> Imported:
     places = _places(table, kept, dimensions, key.child("rows"))
     made = _draw(kept, _Shapes(*(v[kept.numbers] for v in shapes)), samples, places, key)
     calendar = Calendar(periods, occurrences, weights, dated=False)
-    return Imported(made, calendar, dimensions, samples, left_out, notes=_notes(rates))
+    shares = weights[happening - 1] if len(weights) else np.full(len(events), 1 / periods)
+    often = (rates, np.bincount(events, shares, len(rates)))
+    expected, happens = (np.repeat(of_event, np.diff(starts)) for of_event in often)
+    sums = np.add.reduceat(made.losses, made.losses_at) - kept.losses
+    with np.errstate(all="ignore"):
+        aals = [expected @ rows.losses, happens @ rows.losses, happens[chosen] @ sums / samples]
+    notes = [*_often(rates), *_off(*map(float, aals), samples=samples)]
+    return Imported(made, calendar, dimensions, samples, left_out, notes=notes)
 
 
-def _count_samples(given: Given) -> int:
-    samples = SAMPLES if given.samples is None else given.samples
+def _count_samples(given: Given, rows: int) -> int:
+    usual = next(samples for most, samples in SAMPLES if rows <= most)
+    samples = usual if given.samples is None else given.samples
     if not 1 <= samples <= MAX_SAMPLES:
         message = f"the number of samples, {samples}, is not in 1 to {MAX_SAMPLES}"
         raise InputError(message, hint="Ten to a hundred are usual")
@@ -216,7 +228,18 @@ def count_table(given: Given, mean: float) -> Floats:
     return below
 
 
-def _notes(rates: Floats) -> list[str]:
+def _off(table: float, periods: float, drawn: float, *, samples: int) -> list[str]:
+    """Tell of an AAL that is another one than that of the table."""
+    parts = (("periods", periods - table), ("samples", drawn - periods))
+    more = " and ".join(name for name, part in parts if abs(part) > _OFF * table)
+    if not more:
+        return []
+    figures = f"{table:.6g} by rates and means, {periods:.6g} with the events that the periods have"
+    of = f"{drawn:.6g} ({drawn / table - 1:+.1%}) with their {samples} samples"
+    return [f"The AAL is {figures}, and {of}: more {more} come nearer"]
+
+
+def _often(rates: Floats) -> list[str]:
     """Tell of events that happen more often than any of a catalogue does."""
     if not (often := int(np.count_nonzero(rates > 1))):
         return []

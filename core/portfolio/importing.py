@@ -11,7 +11,7 @@ from ..errors import InputError
 from ..losses.inputs import Data
 from . import elt
 from .columns import read_table
-from .labels import currency_of, index_notes, is_currency, notes_of, stripped
+from .labels import currency_of, index_notes, is_currency, notes_of, number_notes, stripped
 from .tables import FORMS, Form, Given, Imported
 
 ALL_FORMS: Final[Mapping[str, Form]] = {
@@ -45,7 +45,7 @@ def import_table(form: str, data: Data, given: Given, source: str | None = None)
         currency = currency_of(texts, table.place, source)
         texts = {name: each for name, each in texts.items() if not is_currency(name)}
         made = chosen.make(replace(table, dimensions=texts), given)
-        notes = [*made.notes, *index_notes(texts)]
+        notes = [*made.notes, *index_notes(texts), *number_notes(texts)]
         if made.dimensions is not None:
             notes += notes_of(made.dimensions)
             columns, ids = made.dimensions.columns, made.dimensions.summary_ids

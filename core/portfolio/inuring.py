@@ -286,8 +286,10 @@ def _chosen(
         return np.ones(max(len(known or ()), 1), np.uint8)
     missing = sorted(set(wanted).difference(known or ()))
     if missing:
-        some = ", ".join(map(repr, list(known or ())[:_SHOWN]))
-        others = f"Labels of {what}s are such as {some}." if known else f"No {what} has a label."
+        some = ", ".join(map(repr, filter(None, list(known or ())[:_SHOWN])))
+        others = (
+            f"Use the label of a {what}, such as {some}." if some else f"No {what} has a label."
+        )
         raise InputError(
             f"{layer.place}.{field} has {missing[0]!r}, which no {what} is",
             hint=nearest(missing[0], known or ()).strip() or others,

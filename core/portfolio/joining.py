@@ -28,7 +28,7 @@ from ..losses.inputs.rows import INT_MAX
 from ..rng import Permutation, derive
 from ..slices import slices
 from ..sorting import order_of
-from .assembling import picked
+from .assembling import picked, places_of
 from .losses import Calendar, Int32s, LossTable, Occurrences
 
 _MINUTES = 1440
@@ -70,8 +70,6 @@ class Joint:
     """Sample that each sample of a member becomes, from 0 on."""
     in_order: bool
     """Whether all samples stay as they are."""
-    unplaced: list[int]
-    """Events of each member that have losses and no occurrence: they never happen."""
 
 
 def join(members: Sequence[Member], seed: int = 0) -> Joint:
@@ -90,22 +88,19 @@ def join(members: Sequence[Member], seed: int = 0) -> Joint:
         else:
             own.append(m)
     bases = np.cumsum([0, *(len(member.table.event_ids) for member in members)])
-    unplaced = [0 for _ in members]
-    found = [[_find(members, m, int(bases[m]), unplaced) for m in c] for c in catalogues]
+    found = [[_find(members[m], int(bases[m])) for m in c] for c in catalogues]
     samples = members[0].samples
     mapped = [np.arange(samples + 1, dtype=np.int32)] * len(members)
     if len(catalogues) == 1:
         calendar = members[0].calendar
         sources = np.zeros(len(calendar.occurrences.periods), np.int32)
-        return Joint(
-            calendar, np.stack(found[0]), sources, mapped, in_order=True, unplaced=unplaced
-        )
+        return Joint(calendar, np.stack(found[0]), sources, mapped, in_order=True)
     calendars = [members[c[0]].calendar for c in catalogues]
     if any(member.model for member in members):
         joint, events, sources = _interleave(calendars, found, None)
         shares = [members[c[0]].model for c in catalogues]
         joint = replace(joint, weights=_blended(calendars, shares))
-        return Joint(joint, events, sources, mapped, in_order=True, unplaced=unplaced)
+        return Joint(joint, events, sources, mapped, in_order=True)
     _check_pairing(calendars)
     for k, of_catalogue in enumerate(catalogues[1:], 1):
         order = Permutation(samples, derive(seed, "portfolio", k, "samples"))
@@ -113,7 +108,7 @@ def join(members: Sequence[Member], seed: int = 0) -> Joint:
         for m in of_catalogue:
             mapped[m] = drawn
     joint, events, sources = _interleave(calendars, found, seed)
-    return Joint(joint, events, sources, mapped, in_order=False, unplaced=unplaced)
+    return Joint(joint, events, sources, mapped, in_order=False)
 
 
 def _together(a: Member, b: Member) -> bool:
@@ -199,23 +194,17 @@ def _check_pairing(calendars: Sequence[Calendar]) -> None:
             )
 
 
-def _find(members: Sequence[Member], m: int, base: int, unplaced: list[int]) -> Int32s:
+def _find(member: Member, base: int) -> Int32s:
     """Index of the event of each occurrence; -1 if it has no losses or does not count."""
-    member = members[m]
     wanted, known = member.calendar.occurrences.event_ids, member.table.event_ids
     current().hold("calendar", 4 * len(wanted))
     found = np.full(len(wanted), -1, np.int32)
     if len(known) == 0:
         return found
-    happens = np.zeros(len(known), np.bool_)
     for a, b in slices(len(wanted), "calendar", 1 << 17):
-        at = np.minimum(np.searchsorted(known, wanted[a:b]), len(known) - 1)
-        there = known[at] == wanted[a:b]
-        happens[at[there]] = True
-        if member.kept is not None:
-            there &= member.kept[a:b]
+        at = places_of(wanted[a:b], known)
+        there = at >= 0 if member.kept is None else (at >= 0) & member.kept[a:b]
         found[a:b] = np.where(there, at + base, -1)
-    unplaced[m] = int(np.count_nonzero(~happens))
     return found
 
 

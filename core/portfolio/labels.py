@@ -100,6 +100,22 @@ def index_notes(columns: Mapping[str, Texts]) -> list[str]:
     ]
 
 
+def number_notes(columns: Mapping[str, Texts]) -> list[str]:
+    """Tell of columns that may be amounts: losses by name, or numbers with decimals."""
+    text = "has numbers, and is a dimension: losses are grouped by its values, which are not added"
+    return [f"{name} {text}" for name, texts in columns.items() if _are_amounts(name, texts)]
+
+
+def _are_amounts(name: str, texts: Texts) -> bool:
+    decimals = "loss" in name.lower()
+    for a, b in slices(len(texts), "input", _ROWS):
+        try:
+            decimals |= bool((texts[a:b].astype(np.float64) % 1).any())
+        except ValueError:
+            return False
+    return decimals
+
+
 def _counts(texts: Texts) -> bool:
     """Whether texts are 0, 1, 2 ... or 1, 2, 3 ..."""
     first = str(texts[0])

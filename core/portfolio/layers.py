@@ -49,7 +49,7 @@ class LayerResult(NamedTuple):
     standard_deviation: float
     """Of the ceded loss of a period, as AAL has it: with one period and sample less."""
     attachment: float
-    """Probability that the layer recovers anything in a period."""
+    """Probability that the placed share recovers anything in a period."""
     exhaustion: float
     """Probability that it pays its limit of a period; without one, its limit of an occurrence."""
     premium: float
@@ -170,22 +170,23 @@ def _result(layer: Layer, moments: Floats, squares: float, years: int, mean: boo
     """Results from moments of the whole layer, divided by the years."""
     deviation = math.sqrt(squares * years / (years - 1)) if years > 1 else math.nan
     premium = math.nan if layer.premium is None else layer.premium
-    has_line = layer.line < math.inf
+    has_line, takes = layer.line < math.inf, layer.placed > 0
+    exhausted = takes * min(float(moments[averages.EXHAUSTED]), 1.0)
     return LayerResult(
         number=layer.number,
         name=layer.name,
         mean=mean,
         expected_loss=float(moments[averages.SUM]) * layer.placed,
         standard_deviation=deviation * layer.placed,
-        attachment=min(float(moments[averages.WEIGHT]), 1.0),
-        exhaustion=min(float(moments[averages.EXHAUSTED]), 1.0) if layer.exhaustible else math.nan,
+        attachment=takes * min(float(moments[averages.WEIGHT]), 1.0),
+        exhaustion=exhausted if layer.exhaustible else math.nan,
         premium=premium * layer.placed,
         reinstatement_premium=(
             premium * layer.placed * float(moments[averages.PREMIUM]) / layer.line
             if has_line and layer.charges else 0.0 * premium
         ),
         rate_on_line=premium / layer.line if has_line else math.nan,
-        loss_on_line=float(moments[averages.SUM]) / layer.line if has_line else math.nan,
+        loss_on_line=float(moments[averages.SUM]) / layer.line if has_line and takes else math.nan,
     )  # fmt: skip
 
 

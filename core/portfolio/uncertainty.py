@@ -56,7 +56,11 @@ BANDS = Report(
         amount("Low", 6, "Lower end of the band; NaN if it is not determined"),
         amount("High", 6, "Upper end; NaN if it is not determined"),
         integer("Method", "1 periods resampled, 2 order statistics, 0 not determined"),
-        amount("SampleError", 6, "Standard error due to the samples; NaN of a single sample"),
+        amount(
+            "SampleError",
+            6,
+            "Standard error due to the samples, by the jackknife; NaN of a single one",
+        ),
         number("SamplesNeeded", 1, "For the tolerance; NaN if it is not determined"),
         number("Confidence", 6, "That of the band: of order statistics, what it reaches"),
     ),

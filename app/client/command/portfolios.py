@@ -38,7 +38,7 @@ _IMPORT: dict[str, dict[str, Any]] = {
     "periods": {"type": Path, "metavar": "FILE", "help": "weights (default: equal)"},
     "summary_info": {"type": Path, "metavar": "FILE", "help": "what its summaries are"},
     "no_of_periods": {"type": int, "metavar": "N", "help": "those without a loss included"},
-    "samples": {"type": int, "metavar": "N", "help": "default: the largest there is; 10 of an elt"},
+    "samples": {"type": int, "metavar": "N", "help": "default: the largest; of an elt by rows"},
     "currency": _CREATE["currency"],
     "perspective": {**_CREATE["perspective"], "help": "of its losses"},
     "seed": {"type": int, "metavar": "N", "help": "of an elt, whose losses are simulated"},
@@ -108,7 +108,8 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     export.add_argument(
         "--sample", type=int, metavar="N", help="of openquake and climada; 0 is the numerical mean"
     )
-    export.add_argument("--format", choices=FORMATS[1:6], help="default: that of -o")
+    about = "default: that of -o; an occurrence is csv or bin, blocks are arrow"
+    export.add_argument("--format", choices=FORMATS[1:6], help=about)
     export.add_argument("-o", "--out", type=Path, metavar="FILE", required=True, help="the file")
     add_force(export)
     new_command(group, "list", _list, "print your loss sets")
@@ -122,16 +123,18 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     query.add_argument("sets", nargs="+", metavar="SET", help="ids; SET*0.5 has half its losses")
     query.add_argument("--report", choices=_REPORTS, default="summary", help="default summary")
     query.add_argument("--programme", type=Path, metavar="FILE", help="layers, as JSON")
-    _add_choices(query, _QUERY)
+    _add_choices(query, _QUERY, FORMATS)
     price = new_command(
         group, "price", _price, "print what the layers of a programme are expected to cost"
     )
     price.add_argument("programme", type=Path, metavar="FILE", help="layers, as JSON")
     price.add_argument("sets", nargs="+", metavar="SET", help="ids; SET*0.5 has half its losses")
-    _add_choices(price, _PRICE)
+    _add_choices(price, _PRICE, FORMATS[:6])
 
 
-def _add_choices(parser: argparse.ArgumentParser, options: dict[str, dict[str, Any]]) -> None:
+def _add_choices(
+    parser: argparse.ArgumentParser, options: dict[str, dict[str, Any]], formats: Sequence[str]
+) -> None:
     """Add what questions have in common."""
     add_options(parser, options)
     parser.add_argument(
@@ -169,7 +172,8 @@ def _add_choices(parser: argparse.ArgumentParser, options: dict[str, dict[str, A
         metavar="SET",
         help="of one sample, whose losses every sample of the others has",
     )
-    parser.add_argument("--format", choices=FORMATS, help="default: that of -o, or csv")
+    about = "default: that of -o, or csv; json of a summary, which has several tables"
+    parser.add_argument("--format", choices=formats, help=about)
     parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="default: standard output")
     add_force(parser)
 
@@ -239,7 +243,7 @@ def _query(args: argparse.Namespace, client: Client) -> None:
     if args.out is None:
         with saying_warnings(quiet=False):
             data = client.portfolios.fetch(sets, args.report, form or "json", **options)
-        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.write(data if form not in {None, "json"} else data + b"\n")
         return
     with writing([args.out], None, {}, force=args.force), saying_warnings(quiet=False):
         client.portfolios.save(sets, args.report, args.out, form, **options)

@@ -89,7 +89,7 @@ class TableOptions(TypedDict, total=False):
     no_of_periods: int | None
     """Periods, those without a loss included."""
     samples: int | None
-    """The largest there is without; 10 for elt."""
+    """The largest there is without; of elt 1000 to 10, by its rows."""
     currency: str | None
     perspective: Perspective | None
     seed: int

@@ -21,7 +21,8 @@ let turn = new AbortController();
 // Where a layer has its attachment and its limit, by its type.
 const TERMS = "OccAttachment OccLimit AggAttachment AggLimit RiskAttachment RiskLimit CededPercent Reinstatement ReinstatementCharge HoursClause OccFranchiseDed OccReverseFranchise".split(" ");
 const places = ({ ReinsType: type }) => TERMS.slice(...(["AXL", "SL"].includes(type) ? [2, 4] : ["FAC", "PR", "SS"].includes(type) ? [4, 6] : [0, 2]));
-const percent = (value, none = 1) => Math.round((value ?? none) * 1e4) / 100;
+const percent = (value) => Math.round((value ?? 1) * 1e4) / 100;
+const placed = ({ PlacedPercent, TreatyShare }) => (PlacedPercent ?? 1) * (TreatyShare ?? 1);
 let layers = [];
 let wrong = false; // whether the address has none, which is told until there are some
 let most = 1; // the largest loss of the curves
@@ -52,15 +53,16 @@ function reinstated(layer) {
 }
 
 function words(layer) {
-  const line = limit(layer);
-  const what = layer.ReinsType === "QS" ? `${percent(layer.CededPercent)} % of all losses` : `${line === null ? "unlimited" : written(line)} xs ${written(attachment(layer))}`;
-  return [`${title(layer)}: ${what}`, `${percent(layer.PlacedPercent)} % placed`, reinstated(layer)].filter(Boolean).join(", ");
+  const line = limit(layer), share = percent(layer.CededPercent);
+  const what = layer.ReinsType === "QS" ? `${share} % of all losses` : `${line === null ? "unlimited" : written(line)} xs ${written(attachment(layer))}${share < 100 ? ` of ${share} % of each loss` : ""}`;
+  const ofYear = TERMS.slice(2, 4).map((name, k) => layer[name] && !places(layer).includes(name) && `annual ${["deductible", "limit"][k]} ${written(Number(layer[name]))}`);
+  return [`${title(layer)}: ${what}`, ...ofYear, `${percent(placed(layer))} % placed`, reinstated(layer)].filter(Boolean).join(", ");
 }
 
 // -- the tower -------------------------------------------------------------------------
 
 const [WIDE, HIGH, LEFT] = [420, 320, 78];
-// A column for each priority; losses upward, the share that is placed to the right.
+// A column for each priority; losses upward, the share that is ceded to the right.
 function drawTower() {
   const top = topOf(layers) * 1.1 || most;
   const priorities = [...new Set(layers.map((layer) => layer.InuringPriority ?? 1))].sort((a, b) => a - b);
@@ -71,7 +73,7 @@ function drawTower() {
     const left = LEFT + priorities.indexOf(layer.InuringPriority ?? 1) * wide;
     const low = attachment(layer), line = limit(layer);
     const upper = y(line === null ? top : low + line), height = Math.max(y(low) - upper, 2);
-    const share = (layer.PlacedPercent ?? 1) * (layer.CededPercent ?? 1);
+    const share = placed(layer) * (layer.CededPercent ?? 1);
     const frame = { x: left, y: upper, height };
     return [svg("rect", { ...frame, width: wide - 6, class: "whole" }), svg("rect", { ...frame, width: Math.max((wide - 6) * share, 1), class: `layer ${layer.ReinsType}` }, svg("title", {}, words(layer))),
       ...(height > 14 ? [svg("text", { x: left + 6, y: Math.min(upper + 14, HIGH - 24) }, title(layer))] : []),

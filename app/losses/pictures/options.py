@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import numpy as np
@@ -76,6 +77,8 @@ class PictureOptions:
     """What the losses of the perspective have become, for the title."""
     summary_set: int | None = None
     """Summary set of the stream, for the title."""
+    labels: Mapping[int, str] = field(default_factory=dict)
+    """Of panels, by the ids of summaries; those of others name the id."""
     currency: str | None = None
     """ISO 4217 code of the amounts, such as EUR, for the axes."""
 

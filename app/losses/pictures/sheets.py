@@ -130,7 +130,8 @@ class ExceedanceSheet:
         if low == high:
             low, high = low / 2, high * 2
         for axes, summary, table, top in zip(panels, self._summaries, tables, highest, strict=True):
-            axes.set_title(f"Summary {summary}", loc="left")
+            label = self._options.labels.get(summary, f"Summary {summary}")
+            axes.set_title(label, loc="left", parse_math=False)
             self._draw_curves(axes, table, palette)
             scale_years(axes, low, high, columns)
             # Below 0 only where the pass keeps negative losses.

@@ -114,7 +114,6 @@ def test_points_of_curves_are_order_statistics_of_the_oracle(desk: Desk) -> None
         ({"events": "2-4,7"}, {2, 3, 4, 7}, range(100), {1, 2, 4}),
         ({"periods": [3, 9]}, range(100), range(3, 10), {1, 2, 4}),
         ({"months": [3, 5]}, range(100), range(100), {1, 2, 4}),
-        ({"months": [4]}, (), (), ()),
     ],
 )
 def test_filters_keep_what_they_name(
@@ -268,6 +267,9 @@ def test_curves_are_drawn(desk: Desk) -> None:
     for of, words in (("net", b"net of the programme"), ("ceded", b"ceded to the programme")):
         drawn = desk.ask("svg", report="curves", programme=TOWER, of=of).content
         assert b"curves: loss " + words + b" (GUL)</dc:title>" in drawn
+    assert b"Summary 1" not in answer.content
+    drawn = desk.ask("svg", report="curves", group_by=["Region", "TIV"]).content
+    assert b"<!-- N / 1000 -->" in drawn or b">N / 1000<" in drawn
     assert (desk.ask("png", report="averages")).status_code == 406
 
 
@@ -323,7 +325,9 @@ def test_curves_are_drawn(desk: Desk) -> None:
             '{"group_by": ["Region"]}',
         ),
         ({"filter": {"exclude": {"Region": ["E"]}}}, "no summary has Region 'E'", "N, S"),
-        ({"filter": {"exclude": {"Region": ["N", "S"]}}}, "no summary has all values", ""),
+        ({"filter": {"exclude": {"Region": ["N", "S"]}}}, "no summary passes", "one of exclude"),
+        ({"filter": {"months": [4]}}, "no loss passes the filter", "Filter less"),
+        ({"filter": {"events": "1-2", "periods": [20, 20]}}, "no loss passes the filter", ""),
         ({"table": "plt"}, "the answer has no table 'plt'", "It has aal, ept"),
         ({"loss_sets": []}, "loss_sets must be a list of at least 1", ""),
     ],
@@ -458,6 +462,11 @@ def test_points_beyond_what_periods_tell_are_noted(desk: Desk) -> None:
         assert note.startswith("Return periods of more than 20 years (30, 60) are beyond")
         assert any("curves interpolate" in note for note in found) == (report == "contributions")
     assert notes_of(desk.ask(report="curves", curves="Ff", return_periods=[20])) == []
+
+
+def test_means_over_all_periods_of_losses_of_some_are_noted(desk: Desk) -> None:
+    answer = desk.ask(report="averages", filter={"periods": [3, 9]})
+    assert notes_of(answer)[0].startswith("Losses of periods 3 to 9 count")
 
 
 def test_return_periods_that_weights_do_not_reach_are_noted(desk: Desk) -> None:

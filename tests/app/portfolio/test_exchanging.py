@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -61,6 +62,59 @@ def test_the_stored_file_comes_by_range_and_with_its_tag(desk: Desk) -> None:
     tag = {"If-None-Match": whole.headers["etag"]}
     assert (desk.send("GET", path, headers=tag)).status_code == 304
     assert (desk.send("GET", path.replace("arrow", "csv"))).status_code == 406
+
+
+@pytest.mark.parametrize("cut", ["wide", "printed", "whole"])
+def test_the_same_losses_in_another_form_are_not_added(desk: Desk, cut: str) -> None:
+    book = Book()
+    book.losses = {key: float(np.float32(loss / 7)) for key, loss in book.losses.items()}
+    desk.make(desk.run(book), name="a")
+    coding = "csv" if cut == "printed" else "parquet"
+    body = desk.send("GET", f"{SETS}/a/losses?form=splt&format={coding}").content
+    if cut == "whole":
+        rows = pq.read_table(io.BytesIO(body))
+        keys = [name for name in rows.column_names if name not in {"SummaryId", "Loss"}]
+        rows = rows.group_by(keys).aggregate([("Loss", "sum"), ("SummaryId", "min")])
+        sink = io.BytesIO()
+        pq.write_table(rows.rename_columns([*keys, "Loss", "SummaryId"]), sink)
+        body = sink.getvalue()
+    made = put(desk, "b?form=splt&no_of_periods=20&repeated=true&perspective=gul", body)
+    assert made.json()["float_width"] == 8
+    asked = {"loss_sets": [{"id": "a"}, {"id": "b"}], "report": "averages"}
+    fault = (
+        "loss set b has the same losses by event and sample as a, so that they would count twice"
+    )
+    for blend in ({}, {"a": 0.5, "b": 0.5}):
+        assert fault in desk.ask(**asked, blend=blend).json()["detail"]
+    # One loss of a thousandth part more.
+    key = next(iter(book.losses))
+    book.losses[key] += sum(book.losses.values()) / 1000
+    desk.make(desk.run(book), name="c")
+    assert desk.ask(loss_sets=[{"id": "a"}, {"id": "c"}], report="averages").status_code == 200
+
+
+def test_other_weights_of_the_same_years_are_another_model(desk: Desk) -> None:
+    for name, last in (("a", 0.5), ("b", 0.3)):
+        weights = f"period_no,weighting\n1,{last}\n2,{1 - last}\n"
+        digest = desk.parts.losses.inputs.put(SINGLE_USER, "periods", weights.encode(), 2).digest
+        put(desk, f"{name}?form=ylt&no_of_periods=2&periods={digest}", b"Period,Loss\n1,5\n")
+    sets = [{"id": "a"}, {"id": "b"}]
+    shares = {"a": 0.5, "b": 0.5}
+    assert desk.ask(loss_sets=sets, report="averages", blend=shares).status_code == 200
+
+
+def test_losses_before_and_after_terms_are_not_added(desk: Desk) -> None:
+    for name, perspective in (("one", "&perspective=gul"), ("two", "&perspective=il"), ("x", "")):
+        body = f"Period,Loss\n1,{1 + len(perspective)}\n".encode()
+        put(desk, f"{name}?form=ylt&no_of_periods=8{perspective}", body)
+    asked = {"loss_sets": [{"id": "one"}, {"id": "two"}], "report": "averages"}
+    for blend in ({}, {"one": 0.5, "two": 0.5}):
+        problem = desk.ask(**asked, blend=blend).json()
+        assert (problem["status"], problem["option"]) == (422, "loss_sets")
+        assert "one has the perspective gul, and two il" in problem["detail"]
+    answer = desk.ask(loss_sets=[{"id": "one"}, {"id": "x"}], report="averages").json()
+    (note,) = [note for note in answer["notes"] if "perspective" in note]
+    assert note.startswith("The perspective of x is not known, and others have gul")
 
 
 def test_a_table_that_was_cut_goes_on_at_its_byte(desk: Desk) -> None:
@@ -166,7 +220,7 @@ def test_losses_of_one_sample_count_in_every_sample_if_that_is_asked_for(
         # There is nothing to repeat.
         assert "none is to be repeated" in answer.json()["detail"]
         return
-    paired, weights = answer.json()["notes"]
+    paired, weights, *_ = answer.json()["notes"]
     assert "years of e and y" in paired
     assert "blend makes a mixture" in weights
     alone = desk.ask(loss_sets=parts[:1], report="averages").json()
@@ -243,7 +297,7 @@ def test_means_that_a_set_lacks_are_left_out_of_a_sum(
     put(desk, "e?form=elt&no_of_periods=50&samples=1", ELT + b"1,0.5,100,20,10,1000\n")
     whole = desk.ask(loss_sets=[{"id": "e"}], report=report, **more).json()
     assert any(map(of_means, rows_of(whole)))
-    assert not any("means" in note for note in whole["notes"])
+    assert not any("no numerical means" in note for note in whole["notes"])
     for sets in (["e", "y"], ["y"]):
         parts = [{"id": name, "pairing_seed": 1} for name in sets]
         answer = desk.ask(loss_sets=parts, report=report, **more).json()
@@ -385,3 +439,10 @@ def test_an_unknown_currency_is_not_a_riddle(desk: Desk) -> None:
     problem = desk.ask(loss_sets=[{"id": n} for n in TWO], report="averages").json()
     assert "currency of the loss set two is not known" in problem["detail"]
     assert problem["hint"].startswith("Make it again with its currency")
+
+
+def test_filters_that_other_losses_pass_each_are_noted(desk: Desk) -> None:
+    put(desk, "one?form=ylt&no_of_periods=8", TWO["one"])
+    kept = {"dimensions": {"LOB": ["b"]}, "events": "2"}
+    answer = desk.ask(loss_sets=[{"id": "one"}], report="averages", filter=kept).json()
+    assert answer["notes"][-1].startswith("All averages are 0")

@@ -140,6 +140,15 @@ def test_streams_of_items_are_added_up_into_one_summary_set(desk: Desk) -> None:
     assert losses_of(desk.open("items")) == expected
 
 
+def test_sets_of_two_runs_of_the_same_streams_are_not_added(desk: Desk) -> None:
+    for number in (1, 2):
+        run, _ = desk.item_run()
+        desk.make(run, name=f"cut{number}", summary_set=number)
+    sets = [{"id": "cut1"}, {"id": "cut2"}]
+    problem = desk.ask(loss_sets=sets, report="averages").json()
+    assert "cut2 is of a run of the same streams as cut1" in problem["detail"]
+
+
 def test_a_block_longer_than_a_batch_is_read_into_memory(desk: Desk) -> None:
     count = 200_000
     samples, losses = np.arange(count, dtype=np.int32), np.ones(count, np.float32)

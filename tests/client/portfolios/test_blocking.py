@@ -130,7 +130,10 @@ def test_the_command_makes_asks_prices_and_deletes(
     assert out.read_text().startswith("SummaryId,EPCalc")
     assert main(["--url", server.url, "portfolio", *asked, "-o", str(out)]) == 2
     assert b"--force" in capsysbinary.readouterr().err
-    assert json.loads(thalweg("query", "c*0.5"))["report"] == "summary"
+    half = thalweg("query", "c*0.5")
+    assert (json.loads(half)["report"], half[-2:]) == ("summary", "}\n")
+    with pytest.raises(SystemExit):
+        thalweg("price", str(tower), "c", "--format", "svg")
     thalweg("delete", "c")
     assert thalweg("list").find("c  EUR") < 0
 

@@ -13,6 +13,7 @@ from core.arrays import Floats
 from core.budget import installed
 from core.errors import BudgetExceededError, InputError
 from core.portfolio._kernels.beta import beta_losses
+from core.portfolio.elt import _count_samples
 from core.portfolio.importing import import_table
 from core.portfolio.tables import Given, Imported
 from tests.scale import PURE_PYTHON
@@ -150,15 +151,38 @@ def test_rows_of_two_tables_are_independent_though_both_are_summary_1() -> None:
 
 
 def test_rates_that_may_be_return_periods_are_told() -> None:
-    (note,) = simulate("7,200,10,2,3,100", "8,0.5,10,2,3,100", samples=1).notes
+    note, *_ = simulate("7,200,10,2,3,100", "8,0.5,10,2,3,100", samples=1).notes
     assert "1 of 2 events" in note
     assert "200.5 happen in a period" in note
-    assert simulate(LINE).notes == []
+    assert not any("events have a rate" in note for note in simulate(LINE).notes)
 
 
 def test_a_certain_loss_is_its_mean() -> None:
     losses = matrix(simulate("7,1,10,0,0,100", "8,1,5,0,0,5", "9,1,0,0,0,0", samples=3))
     assert losses.tolist() == [[10.0] * 4, [5.0] * 4]
+
+
+def test_an_aal_that_is_off_is_told_with_what_it_is_off_by() -> None:
+    lines = ("7,0.01,10,8,8,100", "8,0.002,50,30,30,300", "9,0.05,1,1,1,30")
+    made = simulate(*lines, periods=5000, samples=10)
+    losses, events = matrix(made), made.calendar.occurrences.event_ids
+    of_events = dict(zip(made.table.event_ids.tolist(), losses, strict=True))
+    means = sum(of_events[event][0] for event in events.tolist()) / 5000
+    drawn = sum(of_events[event][1:].mean() for event in events.tolist()) / 5000
+    table = 0.1 + 0.1 + 0.05
+    (note,) = made.notes
+    assert note.startswith(f"The AAL is {table:.6g} by rates and means, {means:.6g} with")
+    assert f"{drawn:.6g} ({drawn / table - 1:+.1%}) with their 10 samples" in note
+    assert note.endswith("more periods and samples come nearer")
+    (note,) = simulate("7,1,5,0,0,9", periods=500, samples=1).notes
+    assert note.endswith("more periods come nearer")
+    assert simulate("7,1,5,0,0,9", periods=500, samples=1, seed=1).notes == []
+
+
+def test_fewer_rows_have_more_samples() -> None:
+    assert simulate("7,1,10,0,0,100").samples == 1000
+    usual = [_count_samples(Given(), rows) for rows in (100, 101, 10_000, 10_001)]
+    assert usual == [1000, 100, 100, 10]
 
 
 def test_nearly_all_or_nothing_leaves_out_samples_without_loss() -> None:

@@ -148,6 +148,14 @@ def test_the_unplaced_part_stays_in_the_net() -> None:
     np.testing.assert_allclose(part.net_sums - whole.net_sums, 0.25 * whole.ceded(0), atol=1e-9)
 
 
+def test_a_layer_of_which_nothing_is_placed_recovers_nothing() -> None:
+    terms = {"ReinsNumber": 1, "ReinsType": "CXL", "OccAttachment": 20, "OccLimit": 30}
+    terms |= {"ReinsPremium": 3, "PlacedPercent": 0}
+    for result in run(random_case(seeded(1)), [terms]).results():
+        assert (result.expected_loss, result.attachment, result.exhaustion) == (0, 0, 0)
+        assert (result.premium, math.isnan(result.loss_on_line)) == (0, True)
+
+
 def test_premiums_change_no_net_loss() -> None:
     case = random_case(seeded(2))
     terms = {

@@ -157,8 +157,6 @@ def test_a_loss_too_small_for_its_factor_does_not_vanish() -> None:
 
 def test_events_without_an_occurrence_never_happen() -> None:
     case = SetCase(1, {(1, 1, 1): 1.0, (2, 1, 1): 5.0}, 2, ((1, 0, 1), (2, 0, 9)))
-    subject = Subject([case.member(), case.member(factor=1.0)], 1)
-    assert subject.joint.unplaced == [1, 1]
     results = annual(Subject([case.member()], 1))
     assert results[0, 1, MEAN] == 0.5
     assert results[0, 1, DEVIATION] == pytest.approx(math.sqrt(0.5))

@@ -33,6 +33,13 @@ def test_a_table_is_in_the_currency_of_its_column(
         assert len(made.dimensions.columns) == 1
 
 
+def test_columns_that_may_be_amounts_are_told() -> None:
+    text = "Period,Loss,NetLoss,TIV,Share,Zip\n1,2,4,100,0.5,17\n2,3,2,100,1,n/a\n"
+    notes = import_table("ylt", text.encode(), Given(periods=2)).notes
+    assert [note.split()[0] for note in notes] == ["NetLoss", "Share"]
+    assert "losses are grouped by its values, which are not added" in notes[0]
+
+
 def test_labels_have_no_blanks_at_their_ends_and_what_looks_wrong_is_told() -> None:
     text = "Period,EventId,Loss,Region,index\n1,1,2,N,0\n1,2,2,N ,1\n1,3,2,n,2\n1,4,2,,3\n"
     made = import_table("ylt", text.encode(), Given(periods=1))

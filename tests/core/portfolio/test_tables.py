@@ -228,6 +228,7 @@ GOOD = {
         ("splt", ",2\n", ",inf\n", "line 2: Loss inf is not finite"),
         ("splt", ",2\n", ",-2\n", "line 2: Loss -2.0 is negative"),
         ("splt", ",2\n", ",x\n", "line 2: Loss 'x' is not a number"),
+        ("splt", ",2\n", ',"1,000"\n', "line 2: Loss '1,000' is not a number such as 1234.5"),
         ("splt", ",2\n", ",2,3\n", "line 2: the number of columns is 12 and has to be 11"),
         ("splt", "\n1,1,", "\n2,1,", "line 2: Period 2 is not in 1 to 1"),
         ("splt", "\n1,1,", "\n1.5,1,", "line 2: Period '1.5' is not a 64-bit integer"),

@@ -156,6 +156,22 @@ def test_a_programme_has_its_curves_and_its_price(page: Page, server: Service, c
     assert page.run("document.querySelectorAll('#tower rect').length") == 2
 
 
+def test_a_tower_is_as_wide_as_what_is_ceded_and_has_all_terms_in_words(
+    page: Page, chosen: str
+) -> None:
+    layer = {"ReinsNumber": 1, "ReinsType": "CXL", "OccAttachment": 10_000, "OccLimit": 200_000}
+    layer |= {"AggAttachment": 1000, "AggLimit": 500_000, "CededPercent": 0.5}
+    layer |= {"PlacedPercent": 0.8, "TreatyShare": 0.25}
+    page.open(f"{chosen}&layers={quote(json.dumps([layer], separators=(',', ':')))}")
+    drawn(page, [layer])
+    words = "200,000 xs 10,000 of 50 % of each loss, annual deductible 1,000, annual limit 500,000"
+    assert f"{words}, 20 % placed" in page.text("#tower-said")
+    whole, part = page.run(
+        "[...document.querySelectorAll('#tower rect')].map((r) => r.width.baseVal.value)"
+    )
+    assert part / whole == pytest.approx(0.1)
+
+
 def loss(answer: dict[str, list[dict[str, Any]]], kind: int, year: int) -> float:
     sought = (2, kind, year)
     (row,) = [r for r in answer["ept"] if (r["EPCalc"], r["EPType"], r["ReturnPeriod"]) == sought]
