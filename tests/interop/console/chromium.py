@@ -136,6 +136,17 @@ class Page:
         self.send("Input.dispatchKeyEvent", type="keyDown", text=text, **code)
         self.send("Input.dispatchKeyEvent", type="keyUp", **code)
 
+    def drop(self, area: str, files: dict[str, bytes]) -> None:
+        """Drop files on an element, as from a file manager."""
+        contents = json.dumps({name: list(content) for name, content in files.items()})
+        self.run(
+            f"(() => {{ const dropped = new DataTransfer(), files = {contents};"
+            "for (const name in files) dropped.items.add("
+            "new File([Uint8Array.from(files[name])], name));"
+            f"document.querySelector({json.dumps(area)}).dispatchEvent("
+            "new DragEvent('drop', {dataTransfer: dropped})) })()"
+        )
+
     def resize(self, width: int, height: int, *, dark: bool = False) -> None:
         """Change the size of the window, and whether the user prefers a dark page."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}

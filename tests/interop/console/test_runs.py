@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from app.client import Client
@@ -292,6 +294,57 @@ def test_a_run_is_created_filled_and_sealed_through_the_page(
     assert complaints(wide) == []
 
 
+def csv_of(occurrences: bytes) -> bytes:
+    records = np.frombuffer(occurrences[8:], "<i4").reshape(-1, 3)
+    lines = [",".join(map(str, record)) for record in records.tolist()]
+    return "\n".join(["event_id,period_no,occ_date_id", *lines, ""]).encode()
+
+
+def put(page: Page, selector: str, value: object) -> None:
+    page.run(
+        f"(() => {{ const input = document.querySelector({json.dumps(selector)});"
+        f"input.value = '{value}'; input.dispatchEvent(new Event('change')) }})()"
+    )
+
+
+def test_a_number_of_periods_is_corrected_and_files_that_are_left_out_are_named(
+    wide: Page, server: ServerProcess
+) -> None:
+    """By the first page, and by that of a run."""
+    stream = b"".join(generate_stream(SPEC))
+    packed = generate_inputs(SPEC)["occurrence.bin"]
+    occurrences, periods = csv_of(packed), int(np.frombuffer(packed, "<i4")[1])
+    wide.open(f"{server.url}/")
+    wide.wait("!document.getElementById('drop-files').hidden")
+    files = {"p1.bin": stream, "occurrence.csv": occurrences, "local.npy": b"\x93NUMPY"}
+    wide.drop("#drop-files", {**files, "foo.csv": b"a,b\n"})
+    wide.wait("document.getElementById('unknown').children.length === 3")
+    put(wide, "#periods", 5)
+    wide.wait("document.querySelector('#transfers .failed').innerText.includes('not in 1 to 5')")
+    assert "Correct the number of periods" in wide.text("#transfers .failed")
+    put(wide, "#periods", periods)
+    wide.wait("document.getElementById('made').innerText.includes('but not the files')")
+    left_out = re.findall(r"(\S+)\s+is not sent", wide.text("#unknown"))
+    assert left_out == ["local.npy", "foo.csv"]
+    wide.open(wide.run("document.querySelector('#made a').href"))
+    wide.wait("document.getElementById('lacks').innerText === 'Nothing is missing.'")
+    assert wide.run("document.getElementById('periods').value") == str(periods)
+    wide.run("document.getElementById('periods').value = 7")
+    wide.drop("#drop-inputs", {"occurrence.bin": packed})
+    wide.wait("document.querySelector('#transfers .failed').innerText.includes('7 were given')")
+    put(wide, "#periods", periods)
+    wide.wait(f"{LAST}.innerText.includes('bound as occurrence')")
+    asked = wide.run("document.getElementById('return-periods').value")
+    assert asked.startswith("1000, 500")
+    put(wide, "#return-periods", "")
+    wide.run("document.getElementById('seal').click()")
+    wide.wait("document.getElementById('state').innerText === 'done'")
+    described = "fetch(location.pathname.replace('console', 'v1')).then((run) => run.json())"
+    assert wide.run(f"{described}.then(({{ options }}) => options.return_periods ?? null)") is None
+    wide.errors[:] = [error for error in complaints(wide) if " 40" not in error]
+    assert wide.errors == []
+
+
 def test_an_upload_survives_a_killed_service_and_a_reload(wide: Page, tmp_path: Path) -> None:
     """And another file of the same length is told from the one that began."""
     # Two commits of the service at least.
@@ -383,14 +436,7 @@ def test_files_are_dropped_where_storage_is_blocked(
     wide.open(f"{server.url}/console/runs/{run.id}")
     wide.wait("!document.getElementById('uploads').hidden")
     content = b"".join(generate_stream(SPEC))
-    wide.run(
-        "(() => { const dropped = new DataTransfer();"
-        f"const good = Uint8Array.from({list(content)}); const bad = good.slice(0, 1000);"
-        "dropped.items.add(new File([bad], 'p2.bin'));"
-        "dropped.items.add(new File([good], 'p1.bin'));"
-        "document.getElementById('drop-streams').dispatchEvent("
-        "new DragEvent('drop', {dataTransfer: dropped})) })()"
-    )
+    wide.drop("#drop-streams", {"p2.bin": content[:1000], "p1.bin": content})
     wide.wait("document.querySelector('#streams .state.complete') !== null")
     wide.wait("document.querySelector('#streams .state.failed') !== null")
     good, bad = client.runs.streams(run)
