@@ -42,12 +42,13 @@ PLACES = {name: f"/console/{name.lower()}" for name in _NAMES}
 """Where the navigation of every page leads."""
 _IDLE = re.compile(rb"^\s*(//.*\n\s*)*|(?<=[\])},;]) // .*$", re.MULTILINE)
 """Indentation and comments, before the code of a line and after it."""
-_CODE = re.compile(rb"^[^\"'`/\n]+|[^\"'`/\n]+$", re.MULTILINE)
-"""What of a line is before its first text or pattern, and after its last; no line is inside one."""
+_CODE = re.compile(rb"^[^`/\n]+|[^\"'`/\n]+$", re.MULTILINE)
+"""What of a line is before its first template or pattern, and after its last text."""
 _TIGHT = re.compile(
-    rb"(?<=[=,:?<>&|*{};()\[\]!]) | (?=[=,:?<>&|*{};()\[\]!])|(?<=[\w\])]) ([-+%]) (?=[\w(\[])"
+    rb"(\"[^\"]*\"?|'[^']*'?)|(?<=[=,:?<>&|*{};()\[\]!]) | (?=[=,:?<>&|*{};()\[\]!])"
+    rb"|(?<=[\w\])]) ([-+%]) (?=[\w(\[])"
 )
-"""White space of code that separates nothing."""
+"""Texts, which stay, and white space between them that separates nothing."""
 _JOINED = re.compile(rb"(?<=[{,;(\[])\n|;?\n(?=})|\n(?=[)\].])")
 """Ends of lines that are not needed; no text has one."""
 _LOOSE = re.compile(rb"/\*.*?\*/|;?\s*(})\s*|\s*([{;])\s*|(?<=[:,])\s+", re.DOTALL)
@@ -115,5 +116,5 @@ def _sent(entry: Traversable) -> bytes:
         return _LOOSE.sub(rb"\1\2", content)
     if not entry.name.endswith(".js") or entry.name.endswith(".min.js"):
         return content
-    code = _CODE.sub(lambda part: _TIGHT.sub(rb"\1", part[0]), _IDLE.sub(b"", content))
+    code = _CODE.sub(lambda part: _TIGHT.sub(rb"\1\2", part[0]), _IDLE.sub(b"", content))
     return _JOINED.sub(b"", code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections.abc import Iterator
@@ -191,6 +192,26 @@ def test_runs_are_laid_over_each_other_and_subtracted(
     assert differences == pytest.approx([0] * 4, abs=1)
     # Both have a point there, or the loss is read between two.
     assert not [period for period, loss in rows if loss.startswith("≈") == (period in usual)]
+    read = "document.querySelectorAll('.u-value')[1].innerText"
+    for year in (500, 300):
+        x, y = wide.run(
+            "(() => { const c = document.querySelector('.canvas').chart;"
+            "c.over.scrollIntoView({block: 'center'});"
+            f"return [c.over.getBoundingClientRect().left + c.valToPos({year}, 'x'),"
+            " c.over.getBoundingClientRect().top + 50] })()"
+        )
+        wide.mouse("mouseMoved", x, y)
+        wide.wait(f"/[0-9]/.test({read}) && {read}.startsWith('≈') === {json.dumps(year == 300)}")
+    saved = save(wide, "csv of the table below")
+    header, *lines = csv.reader(saved.splitlines())
+    assert header[0] == "Return period"
+    assert header[-1].endswith("is between two points")
+    table = dict(wide.run(TABLE)[1:])
+    for period, loss, between in lines:
+        shown = table[plain(int(period))]
+        assert number(shown.removeprefix("≈ ")) == pytest.approx(float(loss), abs=0.5)
+        assert shown.startswith("≈") == (between == "1")
+    assert save(wide, "png of the picture").startswith("\ufffdPNG")
     assert complaints(wide) == []
 
 
@@ -292,6 +313,18 @@ def test_a_run_is_created_filled_and_sealed_through_the_page(
     wide.wait(DRAWN)
     assert client.runs.status(run).state == "done"
     assert complaints(wide) == []
+
+
+def save(page: Page, text: str) -> str:
+    """Click a button that saves; return what the file holds."""
+    page.run(
+        "(() => { const make = URL.createObjectURL; window.saved = null;"
+        "URL.createObjectURL = (blob) => { window.saved = blob; return make(blob) };"
+        "[...document.querySelectorAll('button')]"
+        f".find((button) => button.innerText === '{text}').click() }})()"
+    )
+    page.wait("window.saved !== null")
+    return str(page.run("window.saved.text()"))
 
 
 def csv_of(occurrences: bytes) -> bytes:
