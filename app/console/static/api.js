@@ -33,6 +33,13 @@ export const post = (path, value, options = {}) =>
 // A link to what a problem is; its code is for programs.
 export const explained = (code) => make("a", { href: at(`/problems/${encodeURIComponent(code)}`), title: code }, "What is this?");
 
+// Whether asking again may help, as the service is away; and until it is back.
+export const isAway = (error) => error instanceof TypeError || error.status === 503;
+export async function comesBack() {
+  do await new Promise((done) => { setTimeout(done, 2000); });
+  while (!(await fetch(at("/readyz")).then(({ ok }) => ok, () => false)));
+}
+
 // Hides what was said while the service did not answer, once it does.
 export function answersAgain(element) { if (element.dataset.offline) element.hidden = true; }
 
@@ -93,6 +100,15 @@ export function bind(inputs, change) {
       change({ [input.name]: input.type === "checkbox" ? chosen : input.value.trim() });
     });
   }
+}
+
+// Says beside a box what is wrong with what is typed, or what is remarkable.
+export function mark(input, fault, said = fault) {
+  input.setCustomValidity(fault);
+  input.ariaInvalid = fault ? "true" : null;
+  const label = input.closest("label");
+  label.querySelector("small")?.remove();
+  if (said) label.append(make("small", { role: "status" }, said));
 }
 
 // Draws now, and again when the colours of the page are others.

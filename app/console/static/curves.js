@@ -1,6 +1,6 @@
 // The curves of a run that is done: exceedance curves, averages, and losses by period. What is shown
 // is in the address, so that a link shows the same.
-import { at, bind, fill, json, make, numbersOf, post, show, state, whenColoured } from "./api.js";
+import { at, bind, comesBack, fill, isAway, json, make, numbersOf, post, show, state, whenColoured } from "./api.js";
 import { chart, clear, colours, picture } from "./chart.js";
 import { TYPES, isPointOf, lossesAt, readCurves, tabled, union } from "./curve.js";
 import { answered, readLines, readRecords } from "./records.js";
@@ -373,6 +373,7 @@ async function change(values) {
   } catch (error) {
     if (error.name === "AbortError") return;
     show(problem, error);
+    if (isAway(error)) comesBack().then(() => signal.aborted || change({}));
     if (error.status === 0) offers.replaceChildren(offer(own, "ept", "EPT at fewer return periods:"));
   } finally {
     if (!signal.aborted) busy.textContent = "";

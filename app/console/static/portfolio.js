@@ -1,6 +1,6 @@
 // Loss sets together: curves before and after a programme of reinsurance, which is drawn as a tower and
 // moved by sliders, and what each part adds. All that is chosen is in the address.
-import { bind, fill, json, make, post, show, state, svg, whenColoured } from "./api.js";
+import { bind, comesBack, fill, isAway, json, make, mark, post, show, state, svg, whenColoured } from "./api.js";
 import { brief, chart, colours } from "./chart.js";
 import { STANDARD, TYPES } from "./curve.js";
 import { table, written } from "./tables.js";
@@ -102,14 +102,11 @@ function ratesOf(text) {
 
 // Reads a box, and says beside it what is wrong with its text, which is then undefined, or remarkable.
 function read(input, reader) {
-  const label = input.closest("label"), text = input.value.trim();
+  const text = input.value.trim();
   let value, fault = input.validity.patternMismatch ? input.title : "";
   try { value = reader(text); } catch (error) { fault = `${error.message} ${input.title}`; }
-  input.setCustomValidity(fault);
-  input.ariaInvalid = fault ? "true" : null;
-  label.querySelector("small")?.remove();
   const little = input.dataset.scale && text.split(";").every((each) => each > 0 && each <= 1);
-  if (fault || little) label.append(make("small", { role: "status" }, fault || `${text} %: all of it is 100`));
+  mark(input, fault, fault || (little ? `${text} %: all of it is 100` : ""));
   return value;
 }
 
@@ -139,23 +136,27 @@ function follow(input, layer, range) {
     const values = found.map((each) => scaled(each, 1 / scale));
     return values[1] === undefined ? values[0] : values.join(";");
   };
+  // A value that is refused leaves the one before it was typed.
+  let kept = value;
+  const keep = () => { kept = layer[name]; };
   if (value != null) input.value = isList ? chargesOf(layer).join(";") : input.dataset.text ? value : scaled(value, scale);
   input.addEventListener("input", () => {
     if (name === "ReinsType") { retype(layer, input.value); moved(); return; }
-    const found = read(input, reader);
-    if (found === "") delete layer[name]; else if (found !== undefined) layer[name] = found;
+    const typed = read(input, reader), found = typed ?? kept ?? "";
+    if (found === "") delete layer[name]; else layer[name] = found;
     if (name === "Reinstatement" && found) {
       const charge = input.closest("fieldset").querySelector("[name=ReinstatementCharge]");
       charge.value ||= 100;
       charge.dispatchEvent(new Event("input"));
     }
-    if (range) range.value = input.value;
+    if (range) range.value = found;
     moved();
   });
+  input.addEventListener("change", keep);
   if (!range) return;
   Object.assign(range, { max: most, step: stepOf(), value: value ?? 0 });
   range.addEventListener("input", () => { input.value = range.value; input.dispatchEvent(new Event("input")); });
-  range.addEventListener("change", settled);
+  range.addEventListener("change", () => { keep(); settled(); });
 }
 
 function editor(layer) {
@@ -173,7 +174,15 @@ function editor(layer) {
   return fields;
 }
 
-const drawEditor = () => find("layers").replaceChildren(...layers.map(editor));
+let editedFor = 0; // the largest loss that its sliders are for
+function drawEditor() {
+  editedFor = most;
+  find("layers").replaceChildren(...layers.map(editor));
+}
+function drawLayers() {
+  drawTower();
+  if (layers.length && (!find("layers").childElementCount || editedFor === 1)) drawEditor();
+}
 
 // -- questions -------------------------------------------------------------------------
 
@@ -215,7 +224,6 @@ function drawCurves(gross, net, at) {
   const [before, after] = [mean(gross), net && mean(net)];
   const facts = { "Average annual loss, gross": before, ...(net && { net: after, ceded: before - after }) };
   find("averages").replaceChildren(...Object.entries(facts).map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, written(value)))));
-  most = Math.max(...series.flatMap(({ values }) => values), 1);
 }
 
 const PRICED = { ExpectedLoss: "Expected loss", SDLoss: "Standard deviation", Attachment: "Attaches, %", Exhaustion: "Exhausted, %", Premium: "Premium", ReinstatementPremium: "Reinstatement premium", RateOnLine: "Rate on line, %", LossOnLine: "Loss on line, %" };
@@ -247,7 +255,8 @@ function drawParts(gross, net, group) {
 // Figures that are seen are no answer to what the page asks now.
 function earlier() {
   section.classList.add("earlier");
-  find("busy").textContent = find("averages").childElementCount ? "The figures below are of the earlier question." : "";
+  const refused = document.querySelector("main [aria-invalid]") ? "A value above is refused: " : "";
+  find("busy").textContent = find("averages").childElementCount ? `${refused}The figures below are of the earlier question.` : refused;
 }
 
 function refused(error) {
@@ -266,7 +275,6 @@ async function draw({ moves = false } = {}) {
   const ids = list("sets"), group = state.get("group");
   section.hidden = !ids.length;
   if (!ids.length) return;
-  if (document.querySelector("main [aria-invalid]")) { earlier(); return; }
   try {
     const notes = new Set();
     const told = async (more) => {
@@ -281,11 +289,11 @@ async function draw({ moves = false } = {}) {
     const seen = moves ? { curves: ["f", "F"].filter((_letter, k) => types().some((type) => (type > 2) === (k > 0))).join(""), return_periods: years(FEWER) } : curves;
     find("busy").textContent = "Computing …";
     const gross = await told(curves);
+    most = Math.max(1, ...gross.ept.map((row) => row.Loss));
     const net = programme && await told({ ...curves, ...seen, ...programme });
     drawCurves(gross, net, seen.return_periods);
     drawPriced(net);
-    drawTower();
-    if (!find("layers").childElementCount && layers.length) drawEditor();
+    drawLayers();
     find("chart").dataset.of = JSON.stringify(layers);
     if (!moves && group) {
       const all = await told(wanted(group));
@@ -294,9 +302,12 @@ async function draw({ moves = false } = {}) {
     find("notes").replaceChildren(...[...notes].map((note) => make("p", { class: "note" }, note)));
     section.classList.remove("earlier");
     find("busy").textContent = "";
+    if (document.querySelector("main [aria-invalid]")) earlier();
   } catch (error) {
     if (error.name === "AbortError") return;
+    drawLayers();
     refused(error);
+    if (isAway(error)) comesBack().then(() => signal.aborted || draw());
   }
 }
 

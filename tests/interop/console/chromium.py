@@ -124,9 +124,13 @@ class Page:
         """Return the text that is seen of an element."""
         return str(self.run(f"document.querySelector({json.dumps(selector)}).innerText"))
 
-    def mouse(self, kind: str, x: float, y: float) -> None:
-        """Send ``mousePressed``, ``mouseMoved`` or ``mouseReleased``."""
-        pressed = {"button": "left", "buttons": 0 if kind == "mouseReleased" else 1}
+    def mouse(self, kind: str, x: float, y: float, modifiers: int = 0) -> None:
+        """Send ``mousePressed``, ``mouseMoved`` or ``mouseReleased``; modifiers 8 is Shift."""
+        pressed = {
+            "button": "left",
+            "buttons": int(kind != "mouseReleased"),
+            "modifiers": modifiers,
+        }
         self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, clickCount=1, **pressed)
 
     def key(self, name: str, modifiers: int = 0) -> None:

@@ -178,6 +178,50 @@ def test_the_sum_of_a_region_is_that_of_its_frames(page: Page, server: ServerPro
     holds(page, "frame", FRAMES[2:7, 3:12].sum((0, 1)))
 
 
+def test_a_drag_beside_a_region_or_with_shift_draws_another(
+    page: Page, server: ServerProcess
+) -> None:
+    page.open(f"{server.url}/console/datasets/scan?place=rectangle:2,6,3,11").wait(SETTLED)
+    place = "new URLSearchParams(location.search).get('place')"
+    for start, end, modifiers, wanted in (
+        ((8, 12), (10, 14), 0, "8,11,12,15"),
+        ((9, 13), (7, 12), 0, "6,9,11,14"),  # inside: it is moved
+        ((7, 12), (4, 2), 8, "4,8,2,13"),
+    ):
+        page.send("Input.dispatchKeyEvent", type="rawKeyDown", key="Shift", modifiers=modifiers)
+        drag(page, middle(page, "scan", *start), middle(page, "scan", *end), modifiers)
+        page.wait(f"{place} === 'rectangle:{wanted}' && {SETTLED}")
+    holds(page, "frame", FRAMES[4:8, 2:13].sum((0, 1)))
+
+
+def drag(
+    page: Page, start: tuple[float, float], end: tuple[float, float], modifiers: int = 0
+) -> None:
+    for kind, (x, y) in (("mousePressed", start), ("mouseMoved", end), ("mouseReleased", end)):
+        page.mouse(kind, x, y, modifiers)
+
+
+def test_a_number_that_is_refused_leaves_what_was_there(page: Page, server: ServerProcess) -> None:
+    query = "detector=annulus:12,16,4,8&place=rectangle:2,6,3,11"
+    page.open(f"{server.url}/console/datasets/scan?{query}").wait(SETTLED)
+    for field, typed, reason in (
+        ("#frame .fields [name=inner]", "50", "“50” is refused: The inner radius"),
+        ("#scan .fields [name=y0]", "-3", "“-3” is refused: A rectangle is inside"),
+    ):
+        before = page.run(f"document.querySelector('{field}').value")
+        page.run(f"document.querySelector('{field}').select()")
+        for letter in typed:
+            page.send("Input.insertText", text=letter)
+        page.wait(f"document.querySelector('{field}').ariaInvalid === 'true' && {SETTLED}")
+        holds(page, "scan", (FRAMES * covered("annulus:12,16,4,8")).sum((2, 3)))
+        page.key("Enter")
+        page.wait(f"document.querySelector('{field}').value === '{before}'")
+        assert reason in page.text(f"{field} ~ small")
+        page.wait(SETTLED)
+    assert detector(page) == "annulus:12,16,4,8"
+    holds(page, "frame", FRAMES[2:6, 3:11].sum((0, 1)))
+
+
 @pytest.mark.parametrize("start", ["disk:12,16,5", "annulus:12,16,3,8", "rectangle:4,10,6,20"])
 def test_a_detector_that_is_dragged_has_a_preview_and_then_the_exact_image(
     page: Page, server: ServerProcess, start: str
