@@ -73,18 +73,20 @@ export const numbersOf = (text) => text.split(/[\s,;]+/).filter(Boolean).map(Num
 export const state = {
   get: (name, fallback = "") => new URLSearchParams(location.search).get(name) ?? fallback,
   list: (name, fallback) => state.get(name, fallback).split(",").filter(Boolean),
-  set(values) {
-    const query = new URLSearchParams(location.search);
+  // A choice that Back undoes is an entry of its own.
+  set(values, isChoice = false) {
+    const query = new URLSearchParams(location.search), before = `${query}`;
     for (const [name, value] of Object.entries(values)) {
       if (value === "" || value == null) query.delete(name); else query.set(name, value);
     }
-    history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
+    if (`${query}` !== before) history[isChoice ? "pushState" : "replaceState"](null, "", query.size ? `?${query}` : location.pathname);
   },
 };
 
-// Inputs are parts of it by their names; the boxes of one name are a list, beside what has no box here.
+// Inputs are parts of it by their names, but for what was refused; the boxes of one name are a list, beside what has no box here.
 export function fill(inputs, defaults) {
   for (const input of inputs) {
+    if (input.ariaInvalid) continue;
     const value = state.get(input.name, defaults[input.name]);
     if (input.type === "checkbox") input.checked = value.split(",").includes(input.value); else input.value = value;
   }

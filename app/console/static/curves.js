@@ -270,7 +270,7 @@ async function drawCurves(signal) {
     xs: years, logarithmic: true, xTitle: "Return period (years)",
     yTitle: `${state.get("diff") === "1" && loaded.size === 2 ? "Difference of losses" : "Loss"}${state.get("currency") ? ` (${state.get("currency")})` : ""}`,
     range: [Number(state.get("from")) || null, Number(state.get("to")) || null],
-    onZoom: (from, to) => { state.set({ from: from && String(Number(from.toPrecision(4))), to: to && String(Number(to.toPrecision(4))) }); drawControls(); },
+    onZoom: (from, to) => { state.set({ from: from && String(Number(from.toPrecision(4))), to: to && String(Number(to.toPrecision(4))) }, true); drawControls(); },
     series: series.map((each, k) => ({
       name: each.name, values: each.losses, dash: dashes[each.type], isPoint: isPointOf(each.parts),
       colour: colours()[(many ? groups.indexOf(`${each.run}/${each.id}`) : k) % colours().length],
@@ -361,7 +361,7 @@ async function drawPeriods(signal) {
 // ------------------------------------------------------------------------------------
 
 async function change(values) {
-  state.set(values);
+  state.set(values, true);
   turn.abort();
   turn = new AbortController();
   const { signal } = turn;
@@ -386,5 +386,6 @@ chooser.addEventListener("change", () => {
   if (chooser.value === "more") listRuns();
   else if (chooser.value) change({ runs: [...new Set([...list("runs"), chooser.value])].join(",") });
 });
+addEventListener("popstate", () => change({}));
 root.hidden = false;
 whenColoured(() => change({}));

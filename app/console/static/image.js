@@ -1,5 +1,6 @@
 // Arrays as pictures: colour maps, what is dark and what bright, numbers beside them.
 import { make } from "./api.js";
+import { csv, npy, save, savePicture, saver } from "./save.js";
 
 // Seventeen evenly spaced colours, as /v1/datasets/{id}/image.png has them.
 const ANCHORS = {
@@ -102,7 +103,18 @@ export class Picture {
         ...MAPS.map((map) => make("option", { selected: map === look.map }, map)))),
       make("label", {}, "Scale", scaling), percentiles,
       make("label", {}, make("input", { type: "checkbox", checked: look.log, onchange: ({ target }) => set("log", target.checked) }), "logarithms"),
+      make("span", {}, "Save what is seen: ", ...this.savers().flatMap((each) => [each, " "])),
     );
+  }
+
+  savers() {
+    const name = this.figure.id, rows = () => Array.from({ length: this.rows }, (_, y) => [...this.values.subarray(y * this.columns, (y + 1) * this.columns)]);
+    const acts = {
+      png: () => savePicture(`${name}.png`, this.canvas),
+      npy: () => save(`${name}.npy`, ...npy(this.values, this.rows, this.columns)),
+      csv: () => save(`${name}.csv`, csv(rows())),
+    };
+    return Object.entries(acts).map(([form, act]) => saver(form, () => this.values && act(), undefined, name));
   }
 
   // Values are by rows; NaN is left out of the picture.

@@ -1,8 +1,9 @@
 // Loss sets together: curves before and after a programme of reinsurance, which is drawn as a tower and
 // moved by sliders, and what each part adds. All that is chosen is in the address.
 import { bind, comesBack, fill, isAway, json, make, mark, post, show, state, svg, whenColoured } from "./api.js";
-import { brief, chart, colours } from "./chart.js";
+import { brief, chart, colours, picture } from "./chart.js";
 import { STANDARD, TYPES } from "./curve.js";
+import { save, savePicture, saver } from "./save.js";
 import { table, written } from "./tables.js";
 
 const POINTS = 80; // of a curve
@@ -138,7 +139,7 @@ function follow(input, layer, range) {
   };
   // A value that is refused leaves the one before it was typed.
   let kept = value;
-  const keep = () => { kept = layer[name]; };
+  const keep = () => { kept = layer[name]; isChoice = true; };
   if (value != null) input.value = isList ? chargesOf(layer).join(";") : input.dataset.text ? value : scaled(value, scale);
   input.addEventListener("input", () => {
     if (name === "ReinsType") { retype(layer, input.value); moved(); return; }
@@ -170,7 +171,7 @@ function editor(layer) {
   }
   const also = JSON.stringify(others).slice(1, -1);
   if (also) fields.append(make("p", { class: "faint" }, `By its JSON also: ${also.replaceAll('"', "")}`));
-  fields.querySelector("button").addEventListener("click", () => { layers = layers.filter((each) => each !== layer); drawEditor(); moved(); });
+  fields.querySelector("button").addEventListener("click", () => { layers = layers.filter((each) => each !== layer); changed(); });
   return fields;
 }
 
@@ -250,6 +251,15 @@ function drawParts(gross, net, group) {
   }), "They add up; net ones are what the programme leaves of each part, event by event."));
 }
 
+// Files of what is seen, as the service writes them.
+function drawSaves(questions) {
+  const of = Object.entries(questions).filter(([, more]) => more).flatMap(([name, more]) => {
+    const body = question(more);
+    return [`; ${name}: `, ...["csv", "parquet"].flatMap((form) => [saver(form, async () => save(`${name.replaceAll(", ", "-")}.${form}`, await (await post(`/v1/portfolios/query?format=${form}`, body)).blob()), refused, name), " "])];
+  });
+  find("saves").replaceChildren("Save the picture: ", saver("png", () => savePicture("curves.png", picture(find("chart"), `Loss sets ${list("sets").join(", ")}`, ...layers.map(words))), refused), ...of);
+}
+
 // -- what is done ----------------------------------------------------------------------
 
 // Figures that are seen are no answer to what the page asks now.
@@ -295,6 +305,13 @@ async function draw({ moves = false } = {}) {
     drawPriced(net);
     drawLayers();
     find("chart").dataset.of = JSON.stringify(layers);
+    find("saves").hidden = moves;
+    if (!moves) {
+      const [ept, aal] = ["ept", "aal"].map((name) => ({ ...curves, table: name }));
+      const parts = group && { ...wanted(group), table: state.get("part") ? "contributions" : "aal" };
+      const net = (asked) => programme && asked && { ...asked, ...programme };
+      drawSaves({ curves: ept, "curves, net": net(ept), averages: aal, "averages, net": net(aal), prices: net({ ...curves, table: "layers" }), parts, "parts, net": net(parts) });
+    }
     if (!moves && group) {
       const all = await told(wanted(group));
       drawParts(all, programme && await told({ ...wanted(group), ...programme }), group);
@@ -315,6 +332,7 @@ async function draw({ moves = false } = {}) {
 // next, none would be seen before it rests. Then the parts follow, and the address, which browsers let
 // nobody change at every move.
 let [follows, again] = [false, false];
+let isChoice = true; // until it is in the address: what is typed further into one box replaces it
 async function moved() {
   wrong = false;
   find("programme").value = JSON.stringify({ layers }, null, 1);
@@ -327,10 +345,16 @@ async function moved() {
   while (again) { again = false; await draw({ moves: true }); }
   follows = false;
 }
+function changed() {
+  isChoice = true;
+  drawEditor();
+  moved();
+}
 function settled() {
   clearTimeout(moved.timer);
   again = false;
-  state.set({ layers: layers.length ? JSON.stringify(layers) : "" });
+  state.set({ layers: layers.length ? JSON.stringify(layers) : "" }, isChoice);
+  isChoice = false;
   draw();
 }
 
@@ -351,17 +375,15 @@ for (const input of controls) {
     if (input.ariaInvalid) draw();
   });
 }
-bind(controls, (values) => { state.set(values); draw(); });
+bind(controls, (values) => { state.set(values, true); draw(); });
 find("add").addEventListener("click", () => {
   layers.push({ ReinsNumber: Math.max(0, ...layers.map((layer) => layer.ReinsNumber || 0)) + 1, ReinsType: "CXL", OccAttachment: topOf(layers) || stepOf() * 20, OccLimit: stepOf() * 40 });
-  drawEditor();
-  moved();
+  changed();
 });
 find("apply").addEventListener("click", () => {
   try {
     layers = readLayers(find("programme").value);
-    drawEditor();
-    moved();
+    changed();
   } catch (error) { refused(error); }
 });
 const form = find("make");
@@ -383,6 +405,19 @@ if (form) {
     said.textContent = "";
   });
 }
-try { layers = readLayers(state.get("layers")); } catch (error) { wrong = true; show(problem, error); }
-find("programme").value = JSON.stringify({ layers }, null, 1);
+// Takes all from the address.
+function restore() {
+  try { layers = readLayers(state.get("layers")); } catch (error) { wrong = true; show(problem, error); }
+  find("programme").value = JSON.stringify({ layers }, null, 1);
+}
+addEventListener("popstate", () => {
+  clearTimeout(moved.timer);
+  [wrong, isChoice] = [false, true];
+  restore();
+  drawEditor();
+  for (const input of controls) if (input.type === "text") mark(input, "");
+  fill(controls, { types: "1,3" });
+  draw();
+});
+restore();
 whenColoured(() => draw());

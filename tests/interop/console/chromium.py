@@ -151,6 +151,16 @@ class Page:
             "new DragEvent('drop', {dataTransfer: dropped})) })()"
         )
 
+    def saved(self, button: str) -> bytes:
+        """Click a button that saves, given as an expression; return what the file holds."""
+        self.run(
+            "(() => { const make = URL.createObjectURL; window.saved = null;"
+            "URL.createObjectURL = (blob) => { window.saved = blob; return make(blob) };"
+            f"({button}).click() }})()"
+        )
+        self.wait("window.saved !== null")
+        return bytes(self.run("window.saved.arrayBuffer().then((a) => [...new Uint8Array(a)])"))
+
     def resize(self, width: int, height: int, *, dark: bool = False) -> None:
         """Change the size of the window, and whether the user prefers a dark page."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}

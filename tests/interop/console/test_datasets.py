@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
@@ -170,7 +171,15 @@ def test_a_press_on_a_picture_that_is_half_seen_chooses_what_is_under_it(
 
 def test_the_sum_of_a_region_is_that_of_its_frames(page: Page, server: ServerProcess) -> None:
     page.open(f"{server.url}/console/datasets/scan?place=rectangle:2,6,3,11").wait(SETTLED)
-    holds(page, "frame", FRAMES[2:6, 3:11].sum((0, 1)))
+    summed = FRAMES[2:6, 3:11].sum((0, 1))
+    holds(page, "frame", summed)
+    png, npy, csv = (
+        page.saved(f"document.querySelector('#frame [aria-label=\"frame: {form}\"]')")
+        for form in ("png", "npy", "csv")
+    )
+    assert png.startswith(b"\x89PNG")
+    np.testing.assert_array_equal(np.load(io.BytesIO(npy)), summed)
+    np.testing.assert_array_equal(np.loadtxt(io.BytesIO(csv), delimiter=","), summed)
     page.run("document.querySelector('#scan .stage').focus()")
     page.key("+")
     page.wait("document.querySelector('#frame figcaption').textContent.includes('rows 2 to 6')")
@@ -199,6 +208,20 @@ def drag(
 ) -> None:
     for kind, (x, y) in (("mousePressed", start), ("mouseMoved", end), ("mouseReleased", end)):
         page.mouse(kind, x, y, modifiers)
+
+
+def test_back_undoes_the_choice_of_a_detector(page: Page, server: ServerProcess) -> None:
+    page.open(f"{server.url}/console/datasets/scan?detector=disk:12,16,5&place=point:1,2")
+    page.wait(SETTLED)
+    page.run("""{
+        const kind = document.querySelector('#frame .shape select');
+        kind.value = 'rectangle';
+        kind.dispatchEvent(new Event('change'));
+    }""")
+    page.wait(f"location.search.includes('rectangle') && {SETTLED}")
+    page.run("history.back()")
+    page.wait(f"document.querySelector('#frame .shape select').value === 'disk' && {SETTLED}")
+    assert page.text("#scan figcaption") == "Exact: disk at 12, 16 of radius 5"
 
 
 def test_a_number_that_is_refused_leaves_what_was_there(page: Page, server: ServerProcess) -> None:

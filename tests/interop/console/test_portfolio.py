@@ -174,6 +174,12 @@ def test_a_slider_moves_a_layer_and_a_link_shows_the_same(page: Page, chosen: st
     assert page.run("document.querySelector('#layers [name=OccAttachment]').value") == "0"
     after = page.run(TABLE % "points")
     assert after != before
+    for name, columns in (("prices", "Layer,"), ("curves, net", "SummaryId,"), ("averages", "")):
+        button = f"document.querySelector('[aria-label=\"{name}: csv\"]')"
+        header, *rows = page.saved(button).decode().splitlines()
+        assert header.startswith(columns)
+        assert rows
+    assert page.saved("document.querySelector('#saves button')").startswith(b"\x89PNG")
     page.send("Page.reload")
     page.wait("document.querySelectorAll('#layers fieldset').length === 1")
     drawn(page, [moved])
@@ -215,6 +221,13 @@ def test_what_is_refused_at_a_later_key_leaves_the_value_before(page: Page, chos
     assert "80 % placed" in page.text("#tower-said")
     put(page, "#layers [name=PlacedPercent]", "90")
     drawn(page, [{**layer, "PlacedPercent": 0.9}])
+    # What was typed into one box is one step back.
+    page.run("history.back()")
+    drawn(page, [layer])
+    page.wait("document.querySelector('#layers [name=PlacedPercent]').value === '80'")
+    page.run("history.back()")
+    page.wait("document.querySelector('#layers').childElementCount === 0")
+    drawn(page, [])
 
 
 def test_layers_that_the_service_refuses_are_there_to_be_corrected(page: Page, chosen: str) -> None:
