@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 from app.http.dependencies import DrainDep, IdentityDep, Routes
 from app.http.json_bodies import json_response
 from app.http.trail import name_resource
+from app.portfolio.layering import LAYERS
 from app.runs.describing import describe_briefly
 from app.server.lanes.table import FRONT, in_lane
 
@@ -85,7 +86,8 @@ async def portfolio(console: Console, who: IdentityDep, after: After = "") -> Re
         sets = [known.describe() for known in page]
         for each in (sets, done):
             each.sort(key=itemgetter("created"), reverse=True)
-        return {"sets": sets, "after": last, "runs": done}
+        columns = {column.name: column.description for column in LAYERS.columns}
+        return {"sets": sets, "after": last, "runs": done, "layer_columns": columns}
 
     return console.pages.answer("portfolio", **await parts.threads.start(look))
 

@@ -31,7 +31,7 @@ export const post = (path, value, options = {}) =>
   });
 
 // A link to what a problem is; its code is for programs.
-export const explained = (code) => make("a", { href: at(`/problems/${encodeURIComponent(code)}`), title: code }, "What is this?");
+export const explained = (code) => make("a", { href: at(`/problems/${encodeURIComponent(code)}`), title: code, target: "_blank" }, "What is this?");
 
 // Whether asking again may help, as the service is away; and until it is back.
 export const isAway = (error) => error instanceof TypeError || error.status === 503;
@@ -94,8 +94,9 @@ export function fill(inputs, defaults) {
 
 export function bind(inputs, change) {
   for (const input of inputs) {
+    input.addEventListener("input", () => { if (input.ariaInvalid) mark(input, ""); });
     input.addEventListener("change", () => {
-      if (!input.reportValidity()) return;
+      if (!input.checkValidity()) { mark(input, input.title || input.validationMessage); return; }
       const boxes = inputs.filter(({ name }) => name === input.name);
       const others = state.list(input.name).filter((each) => !boxes.some(({ value }) => value === each));
       const chosen = [...others, ...boxes.filter(({ checked }) => checked).map(({ value }) => value)].join(",");

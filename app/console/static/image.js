@@ -1,5 +1,5 @@
 // Arrays as pictures: colour maps, what is dark and what bright, numbers beside them.
-import { make } from "./api.js";
+import { make, mark } from "./api.js";
 import { csv, npy, save, savePicture, saver } from "./save.js";
 
 // Seventeen evenly spaced colours, as /v1/datasets/{id}/image.png has them.
@@ -83,8 +83,7 @@ export class Picture {
         const value = target.valueAsNumber;
         const other = name === "low" ? look.high - value : value - look.low;
         const good = value >= 0 && value <= 100 && other > 0;
-        target.setCustomValidity(good ? "" : "A percentile from 0 to 100; low is below high");
-        target.reportValidity();
+        mark(target, good ? "" : `A percentile from 0 to 100, dark below bright: ${look[name]} is used`);
         if (good) set(name, value);
       },
     });

@@ -28,7 +28,10 @@ let wrong = false; // whether the address has none, which is told until there ar
 let most = 1; // the largest loss of the curves
 
 function readLayers(text) {
-  const found = JSON.parse(text || "[]");
+  let found;
+  try { found = JSON.parse(text || "[]"); } catch ({ message }) {
+    throw new Error(`The programme is no JSON (${/line \d+ column \d+/.exec(message) ?? "it ends too early"}): see to its brackets, quotes and commas.`);
+  }
   const given = Array.isArray(found) ? found : found.layers;
   if (!Array.isArray(given) || given.some((layer) => layer === null || typeof layer !== "object")) throw new Error('A programme is {"layers": [{…}, …]}.');
   return given;
@@ -227,7 +230,7 @@ function drawCurves(gross, net, at) {
   find("averages").replaceChildren(...Object.entries(facts).map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, written(value)))));
 }
 
-const PRICED = { ExpectedLoss: "Expected loss", SDLoss: "Standard deviation", Attachment: "Attaches, %", Exhaustion: "Exhausted, %", Premium: "Premium", ReinstatementPremium: "Reinstatement premium", RateOnLine: "Rate on line, %", LossOnLine: "Loss on line, %" };
+const PRICED = Object.fromEntries([...document.querySelectorAll(".defined dt")].map((term) => [term.dataset.name, term.textContent]));
 
 function drawPriced(net) {
   const rows = (net?.layers ?? []).filter((row) => row.SampleType === 2);
@@ -248,7 +251,8 @@ function drawParts(gross, net, group) {
     const bar = make("div", { class: "bar" });
     bar.style.width = `${(8 * row.part) / (rows[0].part || 1)}rem`;
     return [String(row[group] ?? row.SummaryId), bar, written(row.part), String(percent(row.part / whole)), ...(net ? [written(left.get(row.SummaryId))] : [])];
-  }), "They add up; net ones are what the programme leaves of each part, event by event."));
+  }), state.get("part") && net ? "They add up. Net ones are of the worst years of net, gross ones of those of gross: these may be other years, so that a net part may exceed its gross one."
+    : "They add up; net ones are what the programme leaves of each part, event by event."));
 }
 
 // Files of what is seen, as the service writes them.
@@ -392,14 +396,20 @@ if (form) {
   if (state.get("run")) form.elements.run.value = state.get("run");
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    const said = form.querySelector("[role=status]"), { run, currency, summary_set: set } = Object.fromEntries(new FormData(form));
+    const said = form.querySelector("[role=status]"), { run, name, currency, summary_set: set } = Object.fromEntries(new FormData(form));
     problem.hidden = true;
     said.textContent = "Reading the run …";
     try {
       const { summary_info: info } = (await json(`/v1/runs/${encodeURIComponent(run)}`)).inputs;
-      const body = { run, ...(currency && { currency }), ...(set && { summary_set: Number(set) }), ...(info && { summary_info: info }) };
-      const made = await (await post("/v1/portfolios/loss-sets", body)).json();
-      state.set({ run: "", sets: [...new Set([...list("sets"), made.id])].join(",") });
+      const body = { run, ...(name && { name }), ...(currency && { currency }), ...(set && { summary_set: Number(set) }), ...(info && { summary_info: info }) };
+      const made = await (await post("/v1/portfolios/loss-sets", body)).json(), before = list("sets");
+      state.set({ run: "", sets: [...new Set([...before, made.id])].join(",") });
+      try { if (before.length) await post("/v1/portfolios/query", question({ report: "averages" })); } catch (error) {
+        state.set({ sets: before.join(",") });
+        form.after(make("p", { class: "note" }, `${made.id} is made, but not chosen beside the others: ${error.message}. `, make("a", { href: location.search || "?" }, "List it")));
+        said.textContent = "";
+        return;
+      }
       location.reload();
     } catch (error) { show(problem, error); }
     said.textContent = "";

@@ -470,7 +470,12 @@ def test_files_are_registered_and_a_problem_is_at_its_field(
     page.wait("!document.querySelector('#refused').hidden")
     assert page.run("document.activeElement.name") == "dtype"
     assert page.text("#refused").startswith("“Type of values” is 'u99'")
-    fill(page, dtype="<u2", nav_shape="8, 16", id="eight")
+    fill(page, dtype="<u2", nav_shape="8, 16", id="eight", **{"corrections.dark": "none.npy"})
+    page.wait("document.querySelector('#refused').innerText.includes('matches no file')")
+    assert page.run("document.activeElement.name") == "corrections.dark"
+    assert page.run("document.querySelector('#refused').parentElement.className") == "field"
+    assert page.run("document.querySelector('#refused a').target") == "_blank"
+    fill(page, **{"corrections.dark": ""})
     page.wait("location.pathname === '/console/datasets/eight'")
     page.wait(SETTLED)
     holds(page, "scan", FRAMES[:8].sum((2, 3)))
@@ -478,8 +483,8 @@ def test_files_are_registered_and_a_problem_is_at_its_field(
 
 def fill(page: Page, **values: str) -> None:
     for name, value in values.items():
-        script = f"document.querySelector('#register [name={name}]').value = {json.dumps(value)}"
-        page.run(script)
+        selector = f"#register [name='{name}']"
+        page.run(f"document.querySelector({json.dumps(selector)}).value = {json.dumps(value)}")
     page.run("document.querySelector('#register form > button').click()")
 
 

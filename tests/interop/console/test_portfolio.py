@@ -230,6 +230,28 @@ def test_what_is_refused_at_a_later_key_leaves_the_value_before(page: Page, chos
     drawn(page, [])
 
 
+def test_a_set_that_cannot_be_added_is_made_but_not_chosen(
+    page: Page, run: str, chosen: str
+) -> None:
+    page.open(f"{chosen}&run={run}")
+    drawn(page, [])
+    before = page.run("location.search")
+    put(page, "#make [name=name]", "again")
+    page.run("document.querySelector('#make button').click()")
+    page.wait("document.querySelector('#make ~ .note').innerText.startsWith('again is made, but')")
+    assert "count twice" in page.text("#make ~ .note")
+    wanted = before.replace(f"&run={run}", "")
+    assert page.run("location.search") == wanted
+    page.run("document.querySelector('#make ~ .note a').click()")
+    page.wait("document.querySelectorAll('#sets [value=again]').length === 1")
+    drawn(page, [])
+    assert page.run("document.querySelector('#sets [value=again]').checked") is False
+    put(page, "#programme", '{"layers": [')
+    page.run("document.getElementById('apply').click()")
+    page.wait("problem.innerText.startsWith('The programme is no JSON (')")
+    page.errors[:] = [error for error in page.errors if "422" not in error]
+
+
 def test_layers_that_the_service_refuses_are_there_to_be_corrected(page: Page, chosen: str) -> None:
     layer = {"ReinsNumber": 1, "ReinsType": "CXL", "OccAttachment": 20000, "OccLimit": 0}
     page.open(f"{chosen}&layers={quote(json.dumps([layer]))}")
