@@ -44,10 +44,8 @@ _IDLE = re.compile(rb"^\s*(//.*\n\s*)*|(?<=[\])},;]) // .*$", re.MULTILINE)
 """Indentation and comments, before the code of a line and after it."""
 _CODE = re.compile(rb"^[^`/\n]+|[^\"'`/\n]+$", re.MULTILINE)
 """What of a line is before its first template or pattern, and after its last text."""
-_TIGHT = re.compile(
-    rb"(\"[^\"]*\"?|'[^']*'?)|(?<=[=,:?<>&|*{};()\[\]!]) | (?=[=,:?<>&|*{};()\[\]!])"
-    rb"|(?<=[\w\])]) ([-+%]) (?=[\w(\[])"
-)
+_MARK, _SIGN = rb"[=,:?<>&|*{};()\[\]!]", rb"(?<=[\w\])]) ([-+%]) (?=[\w(\[])"
+_TIGHT = re.compile(rb"(\"[^\"]*\"?|'[^']*'?)|(?<=%b) | (?=%b)|%b" % (_MARK, _MARK, _SIGN))
 """Texts, which stay, and white space between them that separates nothing."""
 _JOINED = re.compile(rb"(?<=[{,;(\[])\n|;?\n(?=})|\n(?=[)\].])")
 """Ends of lines that are not needed; no text has one."""
@@ -93,7 +91,6 @@ class Pages:
         return {
             entry.name: Asset(_sent(entry), FILE_TYPES[entry.name.rpartition(".")[2]])
             for entry in sorted(found, key=lambda entry: entry.name)
-            if entry.name.rpartition(".")[2] in FILE_TYPES
         }
 
     @cached_property

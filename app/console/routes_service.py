@@ -86,8 +86,7 @@ async def portfolio(console: Console, who: IdentityDep, after: After = "") -> Re
         sets = [known.describe() for known in page]
         for each in (sets, done):
             each.sort(key=itemgetter("created"), reverse=True)
-        columns = {column.name: column.description for column in LAYERS.columns}
-        return {"sets": sets, "after": last, "runs": done, "layer_columns": columns}
+        return {"sets": sets, "after": last, "runs": done, "layers": LAYERS.columns}
 
     return console.pages.answer("portfolio", **await parts.threads.start(look))
 

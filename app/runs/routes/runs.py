@@ -151,8 +151,7 @@ async def put_run_input(
 
     async def handle(exchange: Exchange) -> None:
         answer, created = await receive_input(exchange, request, service.losses, who, name, query)
-        periods = query.no_of_periods if name == "occurrence" else None
-        await service.threads.start(_bind, service, who, record, name, answer.digest, periods)
+        await service.threads.start(_bind, service, who, record, answer, query.no_of_periods)
         await send_json(exchange, answer.model_dump(), 201 if created else 200)
 
     return ExchangeResponse(handle)
@@ -167,14 +166,14 @@ def _open_run(service: RunService, who: Identity, ident: str, name: str) -> RunR
 
 
 def _bind(
-    service: RunService, who: Identity, run: RunRecord, name: str, digest: str, periods: int | None
+    service: RunService, who: Identity, run: RunRecord, put: InputAnswer, periods: int | None
 ) -> None:
     """Bind a file; a number of periods that comes with occurrences becomes the run's."""
-    known = {} if periods is None else {"no_of_periods": periods}
-    if name == "occurrence":
+    known = {} if periods is None or put.name != "occurrence" else {"no_of_periods": periods}
+    if put.name == "occurrence":
         try:
             told = periods or RunSpec.of(run).options.no_of_periods
-            service.losses.inputs.occurrence(who, digest, told)
+            service.losses.inputs.occurrence(who, put.digest, told)
         except InvalidOptionError as e:
             hint = "PUT it with the right no_of_periods, which becomes the run's"
             raise InvalidOptionError(str(e), hint=hint, option="no_of_periods") from e
@@ -182,7 +181,7 @@ def _bind(
     def bound(run: RunRecord) -> RunRecord:
         service.runs.check_open(run)
         spec = {**run.spec, "options": {**run.spec["options"], **known}}
-        return replace(run, spec=spec, inputs={**run.inputs, name: digest})
+        return replace(run, spec=spec, inputs={**run.inputs, put.name: put.digest})
 
     service.runs.change(run, bound)
 
