@@ -96,7 +96,8 @@ export function bind(inputs, change) {
   for (const input of inputs) {
     input.addEventListener("input", () => { if (input.ariaInvalid) mark(input, ""); });
     input.addEventListener("change", () => {
-      if (!input.checkValidity()) { mark(input, input.title || input.validationMessage); return; }
+      if (!input.checkValidity() && !input.ariaInvalid) mark(input, input.title || input.validationMessage);
+      if (input.ariaInvalid) return;
       const boxes = inputs.filter(({ name }) => name === input.name);
       const others = state.list(input.name).filter((each) => !boxes.some(({ value }) => value === each));
       const chosen = [...others, ...boxes.filter(({ checked }) => checked).map(({ value }) => value)].join(",");

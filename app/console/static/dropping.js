@@ -19,6 +19,7 @@ async function kindOfStream(file) {
 export async function upload(streams, inputs, { seal, perspective = find("perspective").value, options = {} } = {}) {
   const run = await (await post("/v1/runs", { perspective, reports: ["aal", "ept", "melt"], options })).json();
   find("periods").onchange = null;
+  if (seal) find("periods").value = ""; // a sample tells it
   const path = `/v1/runs/${encodeURIComponent(run.id)}`, page = `/console/runs/${encodeURIComponent(run.id)}`;
   find("made").querySelector("a").href = at(page);
   find("made").hidden = false;
@@ -33,7 +34,7 @@ export async function upload(streams, inputs, { seal, perspective = find("perspe
   });
   forget(LEFT);
   if (seal) await post(`${path}/seal`, {});
-  if (seal || !find("unknown").childElementCount) return page;
+  if (seal || !find("unknown").querySelector(".failed")) return page;
   find("made").lastChild.textContent = " has all that was sent, but not the files listed above.";
   return "";
 }
@@ -67,7 +68,7 @@ async function take(files, text) {
     const inputs = [];
     for (const file of belonging) {
       if (file.name.endsWith(".bin") || !packed.has(kindOf(file))) inputs.push(file);
-      else tell(file.name, `is not sent: a packed file beside it is ${kindOf(file)}, too.`);
+      else find("unknown").append(make("li", {}, make("strong", {}, file.name), `is not sent: the packed file beside it tells more of ${kindOf(file)}.`));
     }
     const unknown = others.filter((file) => !belonging.includes(file));
     if (unknown.length) {

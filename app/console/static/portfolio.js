@@ -269,8 +269,7 @@ function drawSaves(questions) {
 // Figures that are seen are no answer to what the page asks now.
 function earlier() {
   section.classList.add("earlier");
-  const refused = document.querySelector("main [aria-invalid]") ? "A value above is refused: " : "";
-  find("busy").textContent = find("averages").childElementCount ? `${refused}The figures below are of the earlier question.` : refused;
+  find("busy").textContent = [document.querySelector("main [aria-invalid]") && "A value above is refused.", find("averages").childElementCount && "The figures below are of the earlier question."].filter(Boolean).join(" ");
 }
 
 function refused(error) {
