@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -83,17 +84,15 @@ def keys(parts: Parts) -> Iterator[KeyRow]:
         yield KeyRow(key.ident, key.owner, tuple(sorted(key.scopes)), key.state(time.time()))
 
 
+_PROBLEMS = re.compile(r'^thalweg_problems_total\{.*code="([^"]+)".* (\S+)$', re.MULTILINE)
+
+
 def problems(metrics: str) -> list[tuple[str, int, str]]:
     """Return code, number and title of the problems answered so far, the most frequent first.
 
     Args:
         metrics: those of all workers, as ``/metrics`` has them.
     """
-    found = []
-    for line in metrics.splitlines():
-        if line.startswith("thalweg_problems_total{"):
-            labels, _, number = line.rpartition(" ")
-            code = labels.partition('code="')[2].partition('"')[0]
-            if code in KINDS and float(number):
-                found.append((code, int(float(number)), KINDS[code].title))
+    counted = ((code, int(float(number))) for code, number in _PROBLEMS.findall(metrics))
+    found = [(code, count, KINDS[code].title) for code, count in counted if count and code in KINDS]
     return sorted(found, key=lambda row: (-row[1], row[0]))

@@ -42,6 +42,11 @@ PLACES = {name: f"/console/{name.lower()}" for name in _NAMES}
 """Where the navigation of every page leads."""
 _IDLE = re.compile(rb"^\s*(//.*\n\s*)*|(?<=[\])},;]) // .*$", re.MULTILINE)
 """Indentation and comments, before the code of a line and after it."""
+_CODE = re.compile(rb"^[^`/\n]+|[^\"'`/\n]+$", re.MULTILINE)
+"""What of a line is before its first template or pattern, and after its last text."""
+_MARK, _SIGN = rb"[=,:?<>&|*{};()\[\]!]", rb"(?<=[\w\])]) ([-+%]) (?=[\w(\[])"
+_TIGHT = re.compile(rb"(\"[^\"]*\"?|'[^']*'?)|(?<=%b) | (?=%b)|%b" % (_MARK, _MARK, _SIGN))
+"""Texts, which stay, and white space between them that separates nothing."""
 _JOINED = re.compile(rb"(?<=[{,;(\[])\n|;?\n(?=})|\n(?=[)\].])")
 """Ends of lines that are not needed; no text has one."""
 _LOOSE = re.compile(rb"/\*.*?\*/|;?\s*(})\s*|\s*([{;])\s*|(?<=[:,])\s+", re.DOTALL)
@@ -86,7 +91,6 @@ class Pages:
         return {
             entry.name: Asset(_sent(entry), FILE_TYPES[entry.name.rpartition(".")[2]])
             for entry in sorted(found, key=lambda entry: entry.name)
-            if entry.name.rpartition(".")[2] in FILE_TYPES
         }
 
     @cached_property
@@ -107,4 +111,7 @@ def _sent(entry: Traversable) -> bytes:
     content = entry.read_bytes()
     if entry.name.endswith(".css"):
         return _LOOSE.sub(rb"\1\2", content)
-    return _JOINED.sub(b"", _IDLE.sub(b"", content)) if entry.name.endswith(".js") else content
+    if not entry.name.endswith(".js") or entry.name.endswith(".min.js"):
+        return content
+    code = _CODE.sub(lambda part: _TIGHT.sub(rb"\1\2", part[0]), _IDLE.sub(b"", content))
+    return _JOINED.sub(b"", code)

@@ -14,6 +14,7 @@ from fastapi.routing import APIRoute
 from app.http.dependencies import DrainDep, IdentityDep, Routes
 from app.http.json_bodies import json_response
 from app.http.trail import name_resource
+from app.portfolio.layering import LAYERS
 from app.runs.describing import describe_briefly
 from app.server.lanes.table import FRONT, in_lane
 
@@ -85,7 +86,7 @@ async def portfolio(console: Console, who: IdentityDep, after: After = "") -> Re
         sets = [known.describe() for known in page]
         for each in (sets, done):
             each.sort(key=itemgetter("created"), reverse=True)
-        return {"sets": sets, "after": last, "runs": done}
+        return {"sets": sets, "after": last, "runs": done, "layers": LAYERS.columns}
 
     return console.pages.answer("portfolio", **await parts.threads.start(look))
 

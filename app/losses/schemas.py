@@ -183,7 +183,7 @@ class InputQuery(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     no_of_periods: int | None = given(
-        "Number of periods, to check an occurrence csv with; it is not stored", ge=1, le=2**31 - 1
+        "Number of periods, for an occurrence csv; it becomes the run's", ge=1, le=2**31 - 1
     )
 
 

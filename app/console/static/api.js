@@ -31,7 +31,14 @@ export const post = (path, value, options = {}) =>
   });
 
 // A link to what a problem is; its code is for programs.
-export const explained = (code) => make("a", { href: at(`/problems/${encodeURIComponent(code)}`), title: code }, "What is this?");
+export const explained = (code) => make("a", { href: at(`/problems/${encodeURIComponent(code)}`), title: code, target: "_blank" }, "What is this?");
+
+// Whether asking again may help, as the service is away; and until it is back.
+export const isAway = (error) => error instanceof TypeError || error.status === 503;
+export async function comesBack() {
+  do await new Promise((done) => { setTimeout(done, 2000); });
+  while (!(await fetch(at("/readyz")).then(({ ok }) => ok, () => false)));
+}
 
 // Hides what was said while the service did not answer, once it does.
 export function answersAgain(element) { if (element.dataset.offline) element.hidden = true; }
@@ -66,18 +73,20 @@ export const numbersOf = (text) => text.split(/[\s,;]+/).filter(Boolean).map(Num
 export const state = {
   get: (name, fallback = "") => new URLSearchParams(location.search).get(name) ?? fallback,
   list: (name, fallback) => state.get(name, fallback).split(",").filter(Boolean),
-  set(values) {
-    const query = new URLSearchParams(location.search);
+  // A choice that Back undoes is an entry of its own.
+  set(values, isChoice = false) {
+    const query = new URLSearchParams(location.search), before = `${query}`;
     for (const [name, value] of Object.entries(values)) {
       if (value === "" || value == null) query.delete(name); else query.set(name, value);
     }
-    history.replaceState(null, "", query.size ? `?${query}` : location.pathname);
+    if (`${query}` !== before) history[isChoice ? "pushState" : "replaceState"](null, "", query.size ? `?${query}` : location.pathname);
   },
 };
 
-// Inputs are parts of it by their names; the boxes of one name are a list, beside what has no box here.
+// Inputs are parts of it by their names, but for what was refused; the boxes of one name are a list, beside what has no box here.
 export function fill(inputs, defaults) {
   for (const input of inputs) {
+    if (input.ariaInvalid) continue;
     const value = state.get(input.name, defaults[input.name]);
     if (input.type === "checkbox") input.checked = value.split(",").includes(input.value); else input.value = value;
   }
@@ -85,14 +94,25 @@ export function fill(inputs, defaults) {
 
 export function bind(inputs, change) {
   for (const input of inputs) {
+    input.addEventListener("input", () => { if (input.ariaInvalid) mark(input, ""); });
     input.addEventListener("change", () => {
-      if (!input.reportValidity()) return;
+      if (!input.checkValidity() && !input.ariaInvalid) mark(input, input.title || input.validationMessage);
+      if (input.ariaInvalid) return;
       const boxes = inputs.filter(({ name }) => name === input.name);
       const others = state.list(input.name).filter((each) => !boxes.some(({ value }) => value === each));
       const chosen = [...others, ...boxes.filter(({ checked }) => checked).map(({ value }) => value)].join(",");
       change({ [input.name]: input.type === "checkbox" ? chosen : input.value.trim() });
     });
   }
+}
+
+// Says beside a box what is wrong with what is typed, or what is remarkable.
+export function mark(input, fault, said = fault) {
+  input.setCustomValidity(fault);
+  input.ariaInvalid = fault ? "true" : null;
+  const label = input.closest("label");
+  label.querySelector("small")?.remove();
+  if (said) label.append(make("small", { role: "status" }, said));
 }
 
 // Draws now, and again when the colours of the page are others.

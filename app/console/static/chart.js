@@ -57,11 +57,15 @@ export function chart(element, { xs, series, range = [null, null], onZoom, bars,
     legend: { live: true, ...(!bars && { markers: { width: 0, fill: (_chart, k) => swatch(series[k - 1]) } }) },
     series: [
       { label: rest.xTitle, value: (_chart, value) => value === null ? "–" : labels?.[value] ?? written(value) },
-      ...series.map(({ name, colour, dash }) => ({
-        label: name, stroke: colour, dash, width: 2, spanGaps: false, points: { show: xs.length <= 60 && !bars },
-        value: (_chart, value) => written(value),
-        ...(bars && { paths: uPlot.paths.bars({ size: [0.7, 40] }), fill: colour }),
-      })),
+      ...series.map(({ name, colour, dash, values, isPoint = () => true }) => {
+        const places = [...xs.keys()].filter((k) => values[k] !== null && isPoint(xs[k]));
+        return {
+          label: name, stroke: colour, dash, width: 2, spanGaps: false,
+          points: { show: places.length <= 60 && !bars, filter: (_chart, _k, isShown) => (isShown ? places : null) },
+          value: (_chart, value, _series, k) => (value == null || isPoint(xs[k]) ? written(value) : `≈ ${written(value)}`),
+          ...(bars && { paths: uPlot.paths.bars({ size: [0.7, 40] }), fill: colour }),
+        };
+      }),
     ],
     hooks: {
       draw: [() => { element.dataset.milliseconds = (performance.now() - started).toFixed(1); }],
@@ -81,6 +85,30 @@ export function chart(element, { xs, series, range = [null, null], onZoom, bars,
   });
   const watch = new ResizeObserver(() => { if (element.clientWidth !== made.width) made.setSize(size()); });
   watch.observe(element);
-  element.chart = made;
+  element.chart = Object.assign(made, { look: series });
   drawn.set(element, () => { watch.disconnect(); made.destroy(); });
+}
+
+// A chart as it is seen, on the ground of the page, with lines of text above and its legend below.
+export function picture(element, ...words) {
+  const { ctx: { canvas }, look } = element.chart, sharp = devicePixelRatio, line = 18 * sharp;
+  const seen = look.filter((_series, k) => element.chart.series[k + 1].show);
+  const all = document.createElement("canvas"), context = all.getContext("2d");
+  Object.assign(all, { width: canvas.width, height: canvas.height + line * (words.length + seen.length + 1) });
+  context.fillStyle = css("--paper");
+  context.fillRect(0, 0, all.width, all.height);
+  context.drawImage(canvas, 0, line * words.length);
+  context.font = `${13 * sharp}px system-ui`;
+  const write = (text, row, left, top = 0) => { context.fillStyle = css("--ink"); context.fillText(text, left * sharp, top + line * (row + 0.7), all.width - left * sharp); };
+  words.forEach((text, row) => write(text, row, 4));
+  seen.forEach(({ name, colour, dash }, row) => {
+    const top = canvas.height + line * words.length;
+    write(name, row, 60, top);
+    Object.assign(context, { strokeStyle: colour, lineWidth: 2 * sharp });
+    context.setLineDash(dash.map((length) => length * sharp));
+    context.beginPath();
+    for (const x of [10, 50]) context.lineTo(x * sharp, top + line * (row + 0.5));
+    context.stroke();
+  });
+  return all;
 }

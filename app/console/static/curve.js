@@ -44,7 +44,7 @@ function keepLast(curve) {
 }
 
 // Losses of a curve at ascending return periods; between two points linear in the return period, and
-// null beyond the curve.
+// null beyond the curve; below one with every point no period has a loss.
 export function lossesAt(curve, periods) {
   let k = curve.periods.length - 1;
   return Array.from(periods, (period) => {
@@ -52,7 +52,7 @@ export function lossesAt(curve, periods) {
     if (k < 0) return null;
     const [high, above] = [curve.periods[k], curve.losses[k]];
     if (high === period) return above;
-    if (k + 1 >= curve.periods.length) return null;
+    if (k + 1 >= curve.periods.length) return curve.isWhole ? 0 : null;
     const [low, below] = [curve.periods[k + 1], curve.losses[k + 1]];
     return below + (above - below) * (period - low) / (high - low);
   });
@@ -71,7 +71,10 @@ export function union(curves) {
 }
 
 // Whether curves have points at a return period, or losses there are between two of them.
-export const isPoint = (curves, period) => curves.every((curve) => curve.periods.includes(period));
+export function isPointOf(curves) {
+  const known = curves.map(({ periods, isWhole }) => [new Set(periods), isWhole ? periods.at(-1) : 0]);
+  return (period) => known.every(([points, first]) => points.has(period) || period < first);
+}
 
 // Return periods for a table: those of the curves where they are few, else usual ones.
 export function tabled(periods) {

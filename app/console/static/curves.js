@@ -1,10 +1,11 @@
 // The curves of a run that is done: exceedance curves, averages, and losses by period. What is shown
 // is in the address, so that a link shows the same.
-import { at, bind, fill, json, make, numbersOf, post, show, state, whenColoured } from "./api.js";
-import { chart, clear, colours } from "./chart.js";
-import { TYPES, isPoint, lossesAt, readCurves, tabled, union } from "./curve.js";
+import { at, bind, comesBack, fill, isAway, json, make, numbersOf, post, show, state, whenColoured } from "./api.js";
+import { chart, clear, colours, picture } from "./chart.js";
+import { TYPES, isPointOf, lossesAt, readCurves, tabled, union } from "./curve.js";
 import { answered, readLines, readRecords } from "./records.js";
 import { picker } from "./picker.js";
+import { csv, save, savePicture, saver } from "./save.js";
 import { table, written } from "./tables.js";
 
 const MOST_RUNS = 6;
@@ -158,6 +159,12 @@ async function curvesOf(run, ids, signal) {
   return Object.assign({}, ...await Promise.all(ids.map((id) => known.get(id).promise)));
 }
 
+// Whether curves of a run have every point.
+function isWhole(run) {
+  const { described } = facts.get(run), variant = described.results[variantOf(run, "ept", run === own ? state.get("variant") : "")];
+  return ![described, variant].some(({ options, inputs }) => options.return_periods || inputs.return_periods);
+}
+
 // The series to draw: one for each run, summary and type that there is.
 function seriesOf(loaded, ids, calculation) {
   const all = [];
@@ -165,13 +172,13 @@ function seriesOf(loaded, ids, calculation) {
     for (const id of ids) {
       for (const type of types()) {
         const curve = curves[`${id}/${calculation}/${type}`];
-        if (curve) all.push({ run, id, type, curve });
+        if (curve) all.push({ run, id, type, curve: Object.assign(curve, { isWhole: type % 2 > 0 && isWhole(run) }) });
       }
     }
   }
   const name = ({ run, id, type }) => [TYPES[type], ids.length > 1 && `summary ${id}`, loaded.size > 1 && `run ${short(run)}`].filter(Boolean).join(", ");
   const years = union(all.map((each) => each.curve));
-  const series = all.map((each) => ({ ...each, name: name(each), losses: lossesAt(each.curve, years) }));
+  const series = all.map((each) => ({ ...each, name: name(each), losses: lossesAt(each.curve, years), parts: [each.curve] }));
   if (loaded.size !== 2 || state.get("diff") !== "1") return { years, series };
   const [first, second] = [...loaded.keys()];
   const differences = series.filter((each) => each.run === second).flatMap((each) => {
@@ -186,11 +193,11 @@ function seriesOf(loaded, ids, calculation) {
 
 function describe(loaded, series) {
   const calculation = find("[name=calc]").selectedOptions[0].text;
-  const curves = series.flatMap((each) => each.parts ?? [each.curve]);
+  const curves = series.flatMap(({ parts }) => parts);
   const points = curves.reduce((sum, curve) => sum + curve.points, 0);
   const drawn = curves.reduce((sum, curve) => sum + curve.periods.length, 0);
   const absent = chosenSummaries.filter((id) => !series.some((each) => each.id === id));
-  const thinned = drawn < points ? `${written(drawn)} of ${written(points)} points are drawn: those within 1.3 % of a return period of the one before are left out; the csv has all` : `${written(points)} points`;
+  const thinned = drawn < points ? `${written(drawn)} of ${written(points)} points are drawn: those within 1.3 % of a return period of the one before are left out; the EPT of each run has all` : `${written(points)} points`;
   const what = `${types().map((type) => TYPES[type]).join(", ")} · ${calculation}`;
   caption.replaceChildren(...[...loaded.keys()].flatMap((run) => [figureLine(what, run, run), make("br")]), make("span", { class: "faint" }, thinned),
     absent.length ? ` · There is no such curve of summary ${absent.join(", ")}.` : "");
@@ -202,22 +209,29 @@ function drawNumbers(years, series) {
   const place = new Map([...years].map((year, k) => [year, k]));
   const columns = series.map((each) => {
     if (at.every((year) => place.has(year))) return at.map((year) => each.losses[place.get(year)]);
-    const [one, other] = (each.parts ?? [each.curve]).map((curve) => lossesAt(curve, at));
+    const [one, other] = each.parts.map((curve) => lossesAt(curve, at));
     return other ? one.map((loss, k) => loss === null || other[k] === null ? null : loss - other[k]) : one;
   });
-  const exact = series.map((each) => at.map((year) => isPoint(each.parts ?? [each.curve], year)));
-  const rows = at.map((year, k) => [written(year), ...columns.map((column, c) => column[k] === null || exact[c][k] ? written(column[k]) : `≈ ${written(column[k])}`)])
-    .filter((_row, k) => columns.some((column) => column[k] !== null)).reverse();
+  const exact = series.map(({ parts }) => at.map(isPointOf(parts)));
+  const places = [...at.keys()].filter((k) => columns.some((column) => column[k] !== null)).reverse();
+  const isExact = exact.map((each) => each.every(Boolean));
+  const rows = places.map((k) => [written(at[k]), ...columns.map((column, c) => column[k] === null || exact[c][k] ? written(column[k]) : `≈ ${written(column[k])}`)]);
   numbers.replaceChildren(table(["Return period (years)", ...series.map((each) => each.name)], rows,
-    `Losses on these curves${exact.flat().every(Boolean) ? "." : "; with ≈ between two points, linear in the return period."}`));
+    `Losses on these curves${isExact.every(Boolean) ? "." : "; with ≈ between two points, linear in the return period."}`));
+  return [["Return period", ...series.flatMap(({ name }, c) => (isExact[c] ? [name] : [name, `${name}: is between two points`]))],
+    ...places.map((k) => [at[k], ...columns.flatMap((column, c) => (isExact[c] ? [column[k]] : [column[k], Number(column[k] !== null && !exact[c][k])]))])];
 }
 
-function drawLinks(ids) {
+function drawLinks(ids, loaded, rows) {
   const query = { summary_ids: ids.join(",") };
   const dark = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "";
   const look = { ...query, theme: dark, currency: state.get("currency"), plot_tvar: types().some((type) => type % 2 === 0) ? "true" : "" };
-  links.replaceChildren("EPT of this run alone, all curves: ", ...[["csv", query], ["parquet", query], ["svg", look], ["png", look]].flatMap(([format, given]) =>
-    [make("a", { href: at(reportPath(own, "ept", { format, ...given })), download: `ept.${format}` }, format), " "]));
+  const failed = (error) => show(problem, error);
+  links.replaceChildren("Of what is seen: ", saver("csv of the table below", () => save("curves.csv", csv(rows)), failed), " ",
+    saver("png of the picture", () => savePicture("curves.png", picture(canvas, ...caption.innerText.split("\n"))), failed),
+    ...[...loaded.keys()].flatMap((run) => [make("br"), `EPT of run ${short(run)} alone: summary ${ids.join(", ")}, all types and calculations: `,
+      ...[["csv", query], ["parquet", query], ["svg", look], ["png", look]].flatMap(([format, given]) =>
+        [make("a", { href: at(reportPath(run, "ept", { format, ...given })), download: `ept-${short(run)}.${format}` }, format), " "])]));
 }
 
 async function drawCurves(signal) {
@@ -243,8 +257,7 @@ async function drawCurves(signal) {
   const calculation = state.get("calc", "2");
   const { years, series } = seriesOf(loaded, chosenSummaries, calculation);
   describe(loaded, series);
-  drawLinks(chosenSummaries);
-  drawNumbers(years, series);
+  drawLinks(chosenSummaries, loaded, drawNumbers(years, series));
   if (!series.length) {
     clear(canvas);
     canvas.replaceChildren(make("p", {}, "There is no such curve: choose another calculation, type or summary."));
@@ -257,9 +270,9 @@ async function drawCurves(signal) {
     xs: years, logarithmic: true, xTitle: "Return period (years)",
     yTitle: `${state.get("diff") === "1" && loaded.size === 2 ? "Difference of losses" : "Loss"}${state.get("currency") ? ` (${state.get("currency")})` : ""}`,
     range: [Number(state.get("from")) || null, Number(state.get("to")) || null],
-    onZoom: (from, to) => { state.set({ from: from && String(Number(from.toPrecision(4))), to: to && String(Number(to.toPrecision(4))) }); drawControls(); },
+    onZoom: (from, to) => { state.set({ from: from && String(Number(from.toPrecision(4))), to: to && String(Number(to.toPrecision(4))) }, true); drawControls(); },
     series: series.map((each, k) => ({
-      name: each.name, values: each.losses, dash: dashes[each.type],
+      name: each.name, values: each.losses, dash: dashes[each.type], isPoint: isPointOf(each.parts),
       colour: colours()[(many ? groups.indexOf(`${each.run}/${each.id}`) : k) % colours().length],
     })),
   });
@@ -304,7 +317,7 @@ async function drawAverages(signal) {
   averages.append(make("h3", {}, "Convergence"));
   if (!variantOf(own, "alct")) { averages.append(offer(own, "alct", "The run has no ALCT, the averages by number of samples.")); return; }
   const lines = await readLines(reportPath(own, "alct", query), { signal });
-  averages.append(table(Object.values(CONVERGENCE), lines.map((line) => Object.keys(CONVERGENCE).map((name) => line.SampleSize < 2 && UNKNOWN.test(name) ? "–" : written(line[name]))), `${figureLine("estimates by number of samples")} · the csv below has the parts of the variance, too`));
+  averages.append(table(Object.values(CONVERGENCE), lines.map((line) => Object.keys(CONVERGENCE).map((name) => line.SampleSize < 2 && UNKNOWN.test(name) ? "–" : written(line[name]))), `${figureLine("estimates by number of samples")} · the csv below has the parts of the variance, too`), find("#converging").content.cloneNode(true));
 }
 
 function figureLine(what, run = own, name = short(run)) {
@@ -348,7 +361,7 @@ async function drawPeriods(signal) {
 // ------------------------------------------------------------------------------------
 
 async function change(values) {
-  state.set(values);
+  state.set(values, true);
   turn.abort();
   turn = new AbortController();
   const { signal } = turn;
@@ -360,6 +373,7 @@ async function change(values) {
   } catch (error) {
     if (error.name === "AbortError") return;
     show(problem, error);
+    if (isAway(error)) comesBack().then(() => signal.aborted || change({}));
     if (error.status === 0) offers.replaceChildren(offer(own, "ept", "EPT at fewer return periods:"));
   } finally {
     if (!signal.aborted) busy.textContent = "";
@@ -372,5 +386,6 @@ chooser.addEventListener("change", () => {
   if (chooser.value === "more") listRuns();
   else if (chooser.value) change({ runs: [...new Set([...list("runs"), chooser.value])].join(",") });
 });
+addEventListener("popstate", () => change({}));
 root.hidden = false;
 whenColoured(() => change({}));

@@ -1,5 +1,5 @@
 // The browser of a dataset of frames: an image of the scan, and what lies at a place of it.
-import { at, json, make, post, Problem, show, state } from "./api.js";
+import { at, comesBack, isAway, json, make, post, Problem, show, state } from "./api.js";
 import { floatOf, Interrupted, reduce, tiles } from "./arrays.js";
 import { fromText, reduction, toText, words } from "./detector.js";
 import { Handle } from "./handles.js";
@@ -9,7 +9,6 @@ import { Preview } from "./preview.js";
 
 const MOST = 1 << 22; // values of a picture; larger ones are thinned out, and say so
 const UNASKED = 2 ** 30; // bytes that are read for a first picture without being asked for
-const AGAIN = 2000; // milliseconds between two looks whether the service is back
 
 const service = location.origin + at("");
 const page = document.querySelector("#browser");
@@ -88,8 +87,7 @@ async function start(dataset) {
   async function wait() {
     if (!gone.hidden) return;
     gone.hidden = false;
-    do await new Promise((done) => { setTimeout(done, AGAIN); });
-    while (!(await fetch(at("/readyz")).then((answer) => answer.ok, () => false)));
+    await comesBack();
     gone.hidden = true;
     for (const [figure, job] of [...waiting]) run(figure, job);
   }
@@ -101,16 +99,19 @@ async function start(dataset) {
     return { map: MAPS.includes(chosen) ? chosen : map,
       low: good ? limits[0] : 1, high: good ? limits[1] : 99, log: log === "log" };
   };
-  const keep = () => {
+  const keep = (isChoice = false) => {
     find("#lines").replaceChildren();
     find("#crop").hidden = detector.value.kind !== "rectangle";
     state.set({
       place: toText(place.value), detector: toText(detector.value), plane: plane.join(","),
       nav: lookText(image.look), frame: lookText(picture.look),
-    });
+    }, isChoice || [place, detector].some(({ value }, k) => state.get(["place", "detector"][k]).split(":")[0] !== value.kind));
+    search = location.search;
   };
-  const image = new Picture(find("#scan"), look("nav", "viridis"), () => keep());
-  const picture = new Picture(find("#frame"), look("frame", "inferno"), () => keep());
+  let { search } = location;
+  addEventListener("popstate", () => location.search === search || location.reload());
+  const image = new Picture(find("#scan"), look("nav", "viridis"), () => keep(true));
+  const picture = new Picture(find("#frame"), look("frame", "inferno"), () => keep(true));
 
   // Says what is asked for, and that what stands there is not that yet.
   const pending = (shown, what) => {
@@ -168,7 +169,7 @@ async function start(dataset) {
     drawn = requestAnimationFrame(() => {
       const { values, rows, columns } = preview.image(shape, every);
       image.set(values, rows, columns, every);
-      image.caption.textContent = `${preview.words}: ${words(shape)}; the exact image follows on release`;
+      image.caption.textContent = `${preview.words}: ${words(shape)}; the exact image follows on release or Enter`;
       performance.measure("preview", { start: since });
     });
   }
@@ -237,7 +238,7 @@ async function start(dataset) {
       plane[axis] = target.valueAsNumber;
       running.get(copying)?.abort();
       preview = null;
-      keep();
+      keep(true);
       showFrame(place.value);
       showImage(detector.value).then(() => detector.value.kind !== "sum" && copy());
     },
@@ -263,8 +264,7 @@ function clampWhole(text, count) {
   return Number.isInteger(value) && value >= 0 && value < count ? value : 0;
 }
 
-const isGone = (problem) =>
-  problem instanceof Interrupted || problem instanceof TypeError || (problem instanceof Problem && problem.status === 503);
+const isGone = (problem) => problem instanceof Interrupted || isAway(problem);
 
 // The pixel of a frame in the middle of a shape.
 function middle(shape) {

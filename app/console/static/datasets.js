@@ -80,6 +80,8 @@ function entry() {
 
 // The field that a problem is about.
 function field({ option, path, code, detail = "" }) {
+  const named = [...form.querySelectorAll("[name^=corrections]")].find(({ value }) => path && value.trim() === path);
+  if (named && !paths(files.value).includes(path)) return named;
   const found = option ?? (path ? "files" : { "head-exists": "id", format: "format", "format-ambiguous": "format" }[code] ?? detail.split(" ")[0]);
   const name = found.startsWith("axes") ? "scan_step" : found.startsWith("corrections") ? found : found.split(".")[0];
   return form.querySelector(`[name="${CSS.escape(name)}"]`);
@@ -100,7 +102,7 @@ form.addEventListener("submit", async (event) => {
   } catch (problem) {
     show(refused, problem, form);
     const input = field(problem);
-    (input?.closest(".field") ?? form.querySelector(".cards")).after(refused);
+    if (input) input.closest(".field").append(refused); else form.querySelector(".cards").after(refused);
     input?.setAttribute("aria-invalid", "true");
     input?.setAttribute("aria-describedby", "refused");
     (input ?? refused).focus();

@@ -98,7 +98,8 @@ export function grown(d, by, [h, w]) {
 }
 
 // What a pointer takes hold of: an edge, or the whole. Returns how it moves from (y, x) by a drag.
-export function hold(d, [y, x], near, shape) {
+// Beside a rectangle, or if it is to be another, a drag draws one; a click has it move there.
+export function hold(d, [y, x], near, shape, another = false) {
   if (d.kind === "sum") return null;
   const [h, w] = shape;
   if (d.kind === "point") return ([toY, toX]) => moved(d, toY - d.y, toX - d.x, shape);
@@ -107,7 +108,16 @@ export function hold(d, [y, x], near, shape) {
     const row = close(d.y0, y) ? "y0" : close(d.y1, y) ? "y1" : null;
     const column = close(d.x0, x) ? "x0" : close(d.x1, x) ? "x1" : null;
     const within = y > d.y0 - near - 1 && y < d.y1 + near && x > d.x0 - near - 1 && x < d.x1 + near;
-    if (within && (row || column)) {
+    if (!within || another) {
+      const span = (from, to, length) => [Math.min(from, to), Math.max(from, to) + 1].map((edge, k) => clamp(Math.round(edge), k, length - 1 + k));
+      const there = moved(d, y - (d.y0 + d.y1 - 1) / 2, x - (d.x0 + d.x1 - 1) / 2, shape);
+      return ([toY, toX]) => {
+        if (Math.hypot(toY - y, toX - x) < 1) return there;
+        const [[y0, y1], [x0, x1]] = [span(y, toY, h), span(x, toX, w)];
+        return { ...d, y0, y1, x0, x1 };
+      };
+    }
+    if (row || column) {
       return ([toY, toX]) => {
         const next = { ...d };
         if (row === "y0") next.y0 = clamp(Math.round(toY + 0.5), 0, d.y1 - 1);
@@ -117,8 +127,7 @@ export function hold(d, [y, x], near, shape) {
         return next;
       };
     }
-    const from = within ? d : moved(d, y - (d.y0 + d.y1) / 2, x - (d.x0 + d.x1) / 2, shape);
-    return ([toY, toX]) => moved(from, toY - y, toX - x, shape);
+    return ([toY, toX]) => moved(d, toY - y, toX - x, shape);
   }
   const far = Math.hypot(y - d.y, x - d.x);
   for (const name of d.kind === "disk" ? ["radius"] : ["outer", "inner"]) {

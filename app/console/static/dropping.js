@@ -18,6 +18,8 @@ async function kindOfStream(file) {
 // Makes a run of streams and of what lies beside them; returns its page once all of it is sent.
 export async function upload(streams, inputs, { seal, perspective = find("perspective").value, options = {} } = {}) {
   const run = await (await post("/v1/runs", { perspective, reports: ["aal", "ept", "melt"], options })).json();
+  find("periods").onchange = null;
+  if (seal) find("periods").value = ""; // a sample tells it
   const path = `/v1/runs/${encodeURIComponent(run.id)}`, page = `/console/runs/${encodeURIComponent(run.id)}`;
   find("made").querySelector("a").href = at(page);
   find("made").hidden = false;
@@ -26,31 +28,34 @@ export async function upload(streams, inputs, { seal, perspective = find("perspe
   await new Promise((done) => {
     // A transfer is over a little after it has said so.
     const changed = () => setTimeout(() => { if (areOver()) done(); }, 100);
-    uploads = offerUploads({ path, options: () => options, changed });
+    uploads = offerUploads({ path, changed });
     uploads.addInputs(inputs);
     uploads.addStreams(streams);
   });
   forget(LEFT);
   if (seal) await post(`${path}/seal`, {});
-  return page;
+  if (seal || !find("unknown").querySelector(".failed")) return page;
+  find("made").lastChild.textContent = " has all that was sent, but not the files listed above.";
+  return "";
 }
 
 const tell = (name, ...said) => find("unknown").append(make("li", { class: "failed" }, make("strong", {}, name), ...said));
 
 async function explain(file, present) {
   if (present.includes(file.name)) {
-    tell(file.name, "lies below the dataset roots:", make("a", { href: registering(file.name) }, "register it"));
+    tell(file.name, "is not sent, as it lies below the dataset roots:", make("a", { href: registering(file.name) }, "register it"));
   } else if (kindOf(file)) {
-    tell(file.name, `is named like ${kindOf(file)}, which belongs to a run: drop it together with the loss streams.`);
+    tell(file.name, `is not sent: named like ${kindOf(file)}, it belongs to a run. Drop it together with the loss streams.`);
   } else {
-    tell(file.name, "is no loss stream. If it is of a detector, put it below the dataset roots, and register its path.");
+    tell(file.name, "is not sent: it is no loss stream, nor named like a file that goes with one. If it is of a detector, put it below the dataset roots, and register its path.");
   }
 }
 
 const fail = (error) => show(find("problem"), error);
 
 async function take(files, text) {
-  find("unknown").replaceChildren();
+  if (!uploads) find("unknown").replaceChildren();
+  find("problem").hidden = true;
   if (!files.length && text.trim()) { location.href = registering(text.trim()); return; }
   try {
     const kinds = await Promise.all(files.map((file) => kindOfStream(file).catch(() => NaN)));
@@ -60,25 +65,31 @@ async function take(files, text) {
     // Of a file in two forms, one is enough: the packed one tells more.
     const packed = new Set(others.filter(({ name }) => name.endsWith(".bin")).map(kindOf));
     const belonging = streams.length || uploads ? others.filter(kindOf) : [];
-    const inputs = belonging.filter((file) => file.name.endsWith(".bin") || !packed.has(kindOf(file)));
+    const inputs = [];
+    for (const file of belonging) {
+      if (file.name.endsWith(".bin") || !packed.has(kindOf(file))) inputs.push(file);
+      else find("unknown").append(make("li", {}, make("strong", {}, file.name), `is not sent: the packed file beside it tells more of ${kindOf(file)}.`));
+    }
+    const unknown = others.filter((file) => !belonging.includes(file));
+    if (unknown.length) {
+      const listed = await json("/console/files").catch(() => ({ entries: [] }));
+      const present = listed.entries.map(({ name }) => name);
+      for (const file of unknown) explain(file, present);
+    }
+    if (uploads) { uploads.addInputs(inputs); uploads.addStreams(streams); return; }
+    if (!streams.length) return;
     const kind = KINDS[kinds.find((each) => each)];
     const options = {}, periods = find("periods"), of = (kind) => inputs.find((file) => kindOf(file) === kind);
     if (!of("return_periods")) options.return_periods = numbersOf(find("drop-files").dataset.periods);
-    const untold = of("occurrence");
-    if (periods.value) options.no_of_periods = periods.valueAsNumber;
-    else if (untold?.name.endsWith(".csv") && !uploads) {
-      tell(untold.name, "needs the number of periods: fill it in above, and all is uploaded.");
-      periods.addEventListener("change", () => take(files, text), { once: true });
+    periods.onchange = () => { periods.onchange = null; take(files, text); };
+    if (!periods.value && of("occurrence")?.name.endsWith(".csv")) {
+      tell(of("occurrence").name, "needs the number of periods: fill it in above, and all is uploaded.");
       periods.focus();
       return;
     }
-    if (uploads) { uploads.addInputs(inputs); uploads.addStreams(streams); }
-    else if (streams.length) upload(streams, inputs, { ...(kind && { perspective: kind }), options }).then((page) => { location.href = at(page); }, fail);
-    const unknown = others.filter((file) => !belonging.includes(file));
-    if (!unknown.length) return;
-    const listed = await json("/console/files").catch(() => ({ entries: [] }));
-    const present = listed.entries.map(({ name }) => name);
-    for (const file of unknown) explain(file, present);
+    if (periods.value) options.no_of_periods = periods.valueAsNumber;
+    const page = await upload(streams, inputs, { ...(kind && { perspective: kind }), options });
+    if (page) location.href = at(page);
   } catch (error) { fail(error); }
 }
 

@@ -1,5 +1,5 @@
 // Moves shapes on pictures: with the pointer, with keys, and by their numbers.
-import { make } from "./api.js";
+import { make, mark } from "./api.js";
 import { fault, fields, grown, hold, initial, label, moved, outline } from "./detector.js";
 
 const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
@@ -11,7 +11,7 @@ const REST = 300; // milliseconds after a key, after which a move has ended
 // `changed(shape, {ended, since})` is told every move, and again when it has ended.
 export class Handle {
   constructor(stage, controls, shape, shown, value, changed) {
-    Object.assign(this, { stage, controls, shape, shown, value, changed });
+    Object.assign(this, { stage, controls, shape, shown, value, kept: value, changed });
     this.svg = stage.querySelector("svg");
     this.svg.setAttribute("viewBox", `0 0 ${shown[1]} ${shown[0]}`);
     this.build();
@@ -23,6 +23,7 @@ export class Handle {
   // Says that the shape is another: where from, and whether it stays.
   put(value, ended, since = performance.now()) {
     this.value = value;
+    if (ended) this.kept = value;
     this.show();
     this.changed(value, { ended, since });
   }
@@ -36,7 +37,7 @@ export class Handle {
   down(event) {
     if (event.button !== 0) return;
     const near = (NEAR * this.shown[1]) / this.stage.getBoundingClientRect().width;
-    const move = hold(this.value, this.place(event), near, this.shape);
+    const move = hold(this.value, this.place(event), near, this.shape, event.shiftKey);
     if (!move) return;
     event.preventDefault();
     this.stage.focus({ preventScroll: true }); // else places move from under the pointer
@@ -92,17 +93,21 @@ export class Handle {
   typed(input, ended) {
     const value = { ...this.value, [input.name]: input.valueAsNumber };
     const wrong = fault(value, this.shape);
-    input.setCustomValidity(wrong);
-    if (wrong) { if (ended) input.reportValidity(); return; }
-    this.put(value, ended);
+    if (!wrong) { mark(input, ""); this.put(value, ended); return; }
+    // What is refused leaves what was there before it was typed.
+    this.typing = ended ? null : input;
+    const text = input.value;
+    if (this.value !== this.kept || ended) this.put(this.kept, true);
+    if (ended) mark(input, "", `“${text}” is refused: ${wrong}`); else mark(input, wrong);
+    this.typing = null;
   }
 
   show() {
     outline(this.svg, this.value);
     for (const input of this.controls.querySelectorAll(".fields input")) {
-      if (input === document.activeElement && input.valueAsNumber === this.value[input.name]) continue;
+      if (input === this.typing || (input === document.activeElement && input.valueAsNumber === this.value[input.name])) continue;
       input.value = this.value[input.name] ?? "";
-      input.setCustomValidity("");
+      mark(input, "");
     }
   }
 }

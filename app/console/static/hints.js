@@ -1,18 +1,19 @@
 // What to do about a problem, in the terms of pages: buttons and fields instead of requests.
 
-// By the code of the problem, or by how the hint begins.
+// By the code of the problem, or by how its hint begins or what follows.
 const CODES = {
   unauthorized: "Sign in: the link is at the end of each page.",
   "seal-refused": "Upload what is missing under Auxiliary files, or delete the faulty stream; then seal again.",
   "partition-taken": "Delete that stream on the page of the run, or choose a file with another number in its name.",
   "stream-failed": "Delete it on the page of the run; then choose the corrected file.",
+  "upload-taken": "Choose the file again: it goes on where it stopped.",
   "report-missing": "The page of the run offers to compute it.",
   "report-not-ready": "Seal the run once all of its streams are complete.",
 };
 const HINTS = [
   [/^Delete the dataset first/, "Give another name, or delete that dataset on its page."],
   [/^Give one of them; those of a run/, "The run has these since it was created: leave the file out."],
-  [/no_of_periods/, "Choose occurrence.bin, which tells it."],
+  [/no_of_periods|period_no \d+ is not in/, "Correct the number of periods above: the file is then sent again."],
   [/^PUT |: PUT it to /, "Upload it under Auxiliary files."],
   [/^POST \S+\/seal /, "Seal the run once all of its streams are complete."],
   [/^POST .*reports/, "The page of the run offers to compute them."],
@@ -43,6 +44,6 @@ function named(text, form) {
 // The words for a problem: what is wrong, and what to do here.
 export function words(problem, form) {
   const { code, hint = "", message } = problem;
-  const own = problem.state === "failed" ? null : CODES[code] ?? HINTS.find(([pattern]) => pattern.test(hint))?.[1];
+  const own = problem.state === "failed" ? null : CODES[code] ?? HINTS.find(([pattern]) => pattern.test(`${hint} ${message}`))?.[1];
   return { message: named(message, form), hint: own ?? named(hint, form) };
 }

@@ -1,5 +1,6 @@
 // Arrays as pictures: colour maps, what is dark and what bright, numbers beside them.
-import { make } from "./api.js";
+import { make, mark } from "./api.js";
+import { csv, npy, save, savePicture, saver } from "./save.js";
 
 // Seventeen evenly spaced colours, as /v1/datasets/{id}/image.png has them.
 const ANCHORS = {
@@ -82,8 +83,7 @@ export class Picture {
         const value = target.valueAsNumber;
         const other = name === "low" ? look.high - value : value - look.low;
         const good = value >= 0 && value <= 100 && other > 0;
-        target.setCustomValidity(good ? "" : "A percentile from 0 to 100; low is below high");
-        target.reportValidity();
+        mark(target, good ? "" : `A percentile from 0 to 100, dark below bright: ${look[name]} is used`);
         if (good) set(name, value);
       },
     });
@@ -102,7 +102,18 @@ export class Picture {
         ...MAPS.map((map) => make("option", { selected: map === look.map }, map)))),
       make("label", {}, "Scale", scaling), percentiles,
       make("label", {}, make("input", { type: "checkbox", checked: look.log, onchange: ({ target }) => set("log", target.checked) }), "logarithms"),
+      make("span", {}, "Save what is seen: ", ...this.savers().flatMap((each) => [each, " "])),
     );
+  }
+
+  savers() {
+    const name = this.figure.id, rows = () => Array.from({ length: this.rows }, (_, y) => [...this.values.subarray(y * this.columns, (y + 1) * this.columns)]);
+    const acts = {
+      png: () => savePicture(`${name}.png`, this.canvas),
+      npy: () => save(`${name}.npy`, ...npy(this.values, this.rows, this.columns)),
+      csv: () => save(`${name}.csv`, csv(rows())),
+    };
+    return Object.entries(acts).map(([form, act]) => saver(form, () => this.values && act(), undefined, name));
   }
 
   // Values are by rows; NaN is left out of the picture.

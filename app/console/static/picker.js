@@ -1,5 +1,5 @@
 // Picks summaries by a search: a run may have a hundred thousand, so there is never a list of all.
-import { json, make, show } from "./api.js";
+import { comesBack, isAway, json, make, show } from "./api.js";
 
 const DELAY = 150;
 const FOUND = 20; // that the service tells at once
@@ -10,7 +10,7 @@ export function picker({ run, chosen, most, change }) {
   const found = make("ul", { class: "found", "aria-label": "Summaries found" });
   const said = make("span", { class: "faint", role: "status" });
   const input = make("input", { type: "search", size: "24", placeholder: "id or description", "aria-label": "Find a summary", autocomplete: "off" });
-  let timer = 0;
+  let timer = 0, entered = false;
 
   function add(id) {
     const ids = [...new Set([...chosen(), id])];
@@ -32,14 +32,19 @@ export function picker({ run, chosen, most, change }) {
       if (number && !summaries?.some(({ id }) => id === number)) rows.unshift(entry(number, ""));
       found.replaceChildren(...rows);
       said.textContent = summaries ? (rows.length >= FOUND ? `The first ${FOUND}: type more of a name to find others.` : rows.length ? "" : "No summary is described so.") : (number ? "" : "The run has no summary info: type the number of a summary.");
-    } catch (error) { show(said, error); }
+      if (entered) found.querySelector("button")?.click();
+      entered = false;
+    } catch (error) {
+      show(said, error);
+      if (isAway(error)) comesBack().then(search);
+    }
   }
 
   input.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(search, DELAY); });
   input.addEventListener("focus", () => { if (!found.childElementCount) search(); });
   input.addEventListener("keydown", (event) => {
     if (event.key === "Escape") found.replaceChildren();
-    if (event.key === "Enter") found.querySelector("button")?.click();
+    if (event.key === "Enter") { entered = true; clearTimeout(timer); search(); }
   });
 
   function drawChips(names) {

@@ -1,8 +1,9 @@
 // Loss sets together: curves before and after a programme of reinsurance, which is drawn as a tower and
 // moved by sliders, and what each part adds. All that is chosen is in the address.
-import { bind, fill, json, make, post, show, state, svg, whenColoured } from "./api.js";
-import { brief, chart, colours } from "./chart.js";
+import { bind, comesBack, fill, isAway, json, make, mark, post, show, state, svg, whenColoured } from "./api.js";
+import { brief, chart, colours, picture } from "./chart.js";
 import { STANDARD, TYPES } from "./curve.js";
+import { save, savePicture, saver } from "./save.js";
 import { table, written } from "./tables.js";
 
 const POINTS = 80; // of a curve
@@ -28,7 +29,10 @@ let wrong = false; // whether the address has none, which is told until there ar
 let most = 1; // the largest loss of the curves
 
 function readLayers(text) {
-  const found = JSON.parse(text || "[]");
+  let found;
+  try { found = JSON.parse(text || "[]"); } catch ({ message }) {
+    throw new Error(`The programme is no JSON (${/line \d+ column \d+/.exec(message) ?? "it ends too early"}): see to its brackets, quotes and commas.`);
+  }
   const given = Array.isArray(found) ? found : found.layers;
   if (!Array.isArray(given) || given.some((layer) => layer === null || typeof layer !== "object")) throw new Error('A programme is {"layers": [{…}, …]}.');
   return given;
@@ -104,14 +108,11 @@ function ratesOf(text) {
 
 // Reads a box, and says beside it what is wrong with its text, which is then undefined, or remarkable.
 function read(input, reader) {
-  const label = input.closest("label"), text = input.value.trim();
+  const text = input.value.trim();
   let value, fault = input.validity.patternMismatch ? input.title : "";
   try { value = reader(text); } catch (error) { fault = `${error.message} ${input.title}`; }
-  input.setCustomValidity(fault);
-  input.ariaInvalid = fault ? "true" : null;
-  label.querySelector("small")?.remove();
   const little = input.dataset.scale && text.split(";").every((each) => each > 0 && each <= 1);
-  if (fault || little) label.append(make("small", { role: "status" }, fault || `${text} %: all of it is 100`));
+  mark(input, fault, fault || (little ? `${text} %: all of it is 100` : ""));
   return value;
 }
 
@@ -141,23 +142,27 @@ function follow(input, layer, range) {
     const values = found.map((each) => scaled(each, 1 / scale));
     return values[1] === undefined ? values[0] : values.join(";");
   };
+  // A value that is refused leaves the one before it was typed.
+  let kept = value;
+  const keep = () => { kept = layer[name]; isChoice = true; };
   if (value != null) input.value = isList ? chargesOf(layer).join(";") : input.dataset.text ? value : scaled(value, scale);
   input.addEventListener("input", () => {
     if (name === "ReinsType") { retype(layer, input.value); moved(); return; }
-    const found = read(input, reader);
-    if (found === "") delete layer[name]; else if (found !== undefined) layer[name] = found;
+    const typed = read(input, reader), found = typed ?? kept ?? "";
+    if (found === "") delete layer[name]; else layer[name] = found;
     if (name === "Reinstatement" && found) {
       const charge = input.closest("fieldset").querySelector("[name=ReinstatementCharge]");
       charge.value ||= 100;
       charge.dispatchEvent(new Event("input"));
     }
-    if (range) range.value = input.value;
+    if (range) range.value = found;
     moved();
   });
+  input.addEventListener("change", keep);
   if (!range) return;
   Object.assign(range, { max: most, step: stepOf(), value: value ?? 0 });
   range.addEventListener("input", () => { input.value = range.value; input.dispatchEvent(new Event("input")); });
-  range.addEventListener("change", settled);
+  range.addEventListener("change", () => { keep(); settled(); });
 }
 
 function editor(layer) {
@@ -171,11 +176,19 @@ function editor(layer) {
   }
   const also = JSON.stringify(others).slice(1, -1);
   if (also) fields.append(make("p", { class: "faint" }, `By its JSON also: ${also.replaceAll('"', "")}`));
-  fields.querySelector("button").addEventListener("click", () => { layers = layers.filter((each) => each !== layer); drawEditor(); moved(); });
+  fields.querySelector("button").addEventListener("click", () => { layers = layers.filter((each) => each !== layer); changed(); });
   return fields;
 }
 
-const drawEditor = () => find("layers").replaceChildren(...layers.map(editor));
+let editedFor = 0; // the largest loss that its sliders are for
+function drawEditor() {
+  editedFor = most;
+  find("layers").replaceChildren(...layers.map(editor));
+}
+function drawLayers() {
+  drawTower();
+  if (layers.length && (!find("layers").childElementCount || editedFor === 1)) drawEditor();
+}
 
 // -- questions -------------------------------------------------------------------------
 
@@ -217,10 +230,9 @@ function drawCurves(gross, net, at) {
   const [before, after] = [mean(gross), net && mean(net)];
   const facts = { "Average annual loss, gross": before, ...(net && { net: after, ceded: before - after }) };
   find("averages").replaceChildren(...Object.entries(facts).map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, written(value)))));
-  most = Math.max(...series.flatMap(({ values }) => values), 1);
 }
 
-const PRICED = { ExpectedLoss: "Expected loss", SDLoss: "Standard deviation", Attachment: "Attaches, %", Exhaustion: "Exhausted, %", Premium: "Premium", ReinstatementPremium: "Reinstatement premium", RateOnLine: "Rate on line, %", LossOnLine: "Loss on line, %" };
+const PRICED = Object.fromEntries([...document.querySelectorAll(".defined dt")].map((term) => [term.dataset.name, term.textContent]));
 
 function drawPriced(net) {
   const rows = (net?.layers ?? []).filter((row) => row.SampleType === 2);
@@ -241,7 +253,17 @@ function drawParts(gross, net, group) {
     const bar = make("div", { class: "bar" });
     bar.style.width = `${(8 * row.part) / (rows[0].part || 1)}rem`;
     return [String(row[group] ?? row.SummaryId), bar, written(row.part), String(percent(row.part / whole)), ...(net ? [written(left.get(row.SummaryId))] : [])];
-  }), "They add up; net ones are what the programme leaves of each part, event by event."));
+  }), state.get("part") && net ? "They add up. Net ones are of the worst years of net, gross ones of those of gross: these may be other years, so that a net part may exceed its gross one."
+    : "They add up; net ones are what the programme leaves of each part, event by event."));
+}
+
+// Files of what is seen, as the service writes them.
+function drawSaves(questions) {
+  const of = Object.entries(questions).filter(([, more]) => more).flatMap(([name, more]) => {
+    const body = question(more);
+    return [`; ${name}: `, ...["csv", "parquet"].flatMap((form) => [saver(form, async () => save(`${name.replaceAll(", ", "-")}.${form}`, await (await post(`/v1/portfolios/query?format=${form}`, body)).blob()), refused, name), " "])];
+  });
+  find("saves").replaceChildren("Save the picture: ", saver("png", () => savePicture("curves.png", picture(find("chart"), `Loss sets ${list("sets").join(", ")}`, ...layers.map(words))), refused), ...of);
 }
 
 // -- what is done ----------------------------------------------------------------------
@@ -249,7 +271,7 @@ function drawParts(gross, net, group) {
 // Figures that are seen are no answer to what the page asks now.
 function earlier() {
   section.classList.add("earlier");
-  find("busy").textContent = find("averages").childElementCount ? "The figures below are of the earlier question." : "";
+  find("busy").textContent = [document.querySelector("main [aria-invalid]") && "A value above is refused.", find("averages").childElementCount && "The figures below are of the earlier question."].filter(Boolean).join(" ");
 }
 
 function refused(error) {
@@ -268,7 +290,6 @@ async function draw({ moves = false } = {}) {
   const ids = list("sets"), group = state.get("group");
   section.hidden = !ids.length;
   if (!ids.length) return;
-  if (document.querySelector("main [aria-invalid]")) { earlier(); return; }
   try {
     const notes = new Set();
     const told = async (more) => {
@@ -283,12 +304,19 @@ async function draw({ moves = false } = {}) {
     const seen = moves ? { curves: ["f", "F"].filter((_letter, k) => types().some((type) => (type > 2) === (k > 0))).join(""), return_periods: years(FEWER) } : curves;
     find("busy").textContent = "Computing …";
     const gross = await told(curves);
+    most = Math.max(1, ...gross.ept.map((row) => row.Loss));
     const net = programme && await told({ ...curves, ...seen, ...programme });
     drawCurves(gross, net, seen.return_periods);
     drawPriced(net);
-    drawTower();
-    if (!find("layers").childElementCount && layers.length) drawEditor();
+    drawLayers();
     find("chart").dataset.of = JSON.stringify(layers);
+    find("saves").hidden = moves;
+    if (!moves) {
+      const [ept, aal] = ["ept", "aal"].map((name) => ({ ...curves, table: name }));
+      const parts = group && { ...wanted(group), table: state.get("part") ? "contributions" : "aal" };
+      const net = (asked) => programme && asked && { ...asked, ...programme };
+      drawSaves({ curves: ept, "curves, net": net(ept), averages: aal, "averages, net": net(aal), prices: net({ ...curves, table: "layers" }), parts, "parts, net": net(parts) });
+    }
     if (!moves && group) {
       const all = await told(wanted(group));
       drawParts(all, programme && await told({ ...wanted(group), ...programme }), group);
@@ -296,9 +324,12 @@ async function draw({ moves = false } = {}) {
     find("notes").replaceChildren(...[...notes].map((note) => make("p", { class: "note" }, note)));
     section.classList.remove("earlier");
     find("busy").textContent = "";
+    if (document.querySelector("main [aria-invalid]")) earlier();
   } catch (error) {
     if (error.name === "AbortError") return;
+    drawLayers();
     refused(error);
+    if (isAway(error)) comesBack().then(() => signal.aborted || draw());
   }
 }
 
@@ -306,6 +337,7 @@ async function draw({ moves = false } = {}) {
 // next, none would be seen before it rests. Then the parts follow, and the address, which browsers let
 // nobody change at every move.
 let [follows, again] = [false, false];
+let isChoice = true; // until it is in the address: what is typed further into one box replaces it
 async function moved() {
   wrong = false;
   find("programme").value = JSON.stringify({ layers }, null, 1);
@@ -318,10 +350,16 @@ async function moved() {
   while (again) { again = false; await draw({ moves: true }); }
   follows = false;
 }
+function changed() {
+  isChoice = true;
+  drawEditor();
+  moved();
+}
 function settled() {
   clearTimeout(moved.timer);
   again = false;
-  state.set({ layers: layers.length ? JSON.stringify(layers) : "" });
+  state.set({ layers: layers.length ? JSON.stringify(layers) : "" }, isChoice);
+  isChoice = false;
   draw();
 }
 
@@ -342,17 +380,15 @@ for (const input of controls) {
     if (input.ariaInvalid) draw();
   });
 }
-bind(controls, (values) => { state.set(values); draw(); });
+bind(controls, (values) => { state.set(values, true); draw(); });
 find("add").addEventListener("click", () => {
   layers.push({ ReinsNumber: Math.max(0, ...layers.map((layer) => layer.ReinsNumber || 0)) + 1, ReinsType: "CXL", OccAttachment: topOf(layers) || stepOf() * 20, OccLimit: stepOf() * 40 });
-  drawEditor();
-  moved();
+  changed();
 });
 find("apply").addEventListener("click", () => {
   try {
     layers = readLayers(find("programme").value);
-    drawEditor();
-    moved();
+    changed();
   } catch (error) { refused(error); }
 });
 const form = find("make");
@@ -361,19 +397,38 @@ if (form) {
   if (state.get("run")) form.elements.run.value = state.get("run");
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    const said = form.querySelector("[role=status]"), { run, currency, summary_set: set } = Object.fromEntries(new FormData(form));
+    const said = form.querySelector("[role=status]"), { run, name, currency, summary_set: set } = Object.fromEntries(new FormData(form));
     problem.hidden = true;
     said.textContent = "Reading the run …";
     try {
       const { summary_info: info } = (await json(`/v1/runs/${encodeURIComponent(run)}`)).inputs;
-      const body = { run, ...(currency && { currency }), ...(set && { summary_set: Number(set) }), ...(info && { summary_info: info }) };
-      const made = await (await post("/v1/portfolios/loss-sets", body)).json();
-      state.set({ run: "", sets: [...new Set([...list("sets"), made.id])].join(",") });
+      const body = { run, ...(name && { name }), ...(currency && { currency }), ...(set && { summary_set: Number(set) }), ...(info && { summary_info: info }) };
+      const made = await (await post("/v1/portfolios/loss-sets", body)).json(), before = list("sets");
+      state.set({ run: "", sets: [...new Set([...before, made.id])].join(",") });
+      try { if (before.length) await post("/v1/portfolios/query", question({ report: "averages" })); } catch (error) {
+        state.set({ sets: before.join(",") });
+        form.after(make("p", { class: "note" }, `${made.id} is made, but not chosen beside the others: ${error.message}. `, make("a", { href: location.search || "?" }, "List it")));
+        said.textContent = "";
+        return;
+      }
       location.reload();
     } catch (error) { show(problem, error); }
     said.textContent = "";
   });
 }
-try { layers = readLayers(state.get("layers")); } catch (error) { wrong = true; show(problem, error); }
-find("programme").value = JSON.stringify({ layers }, null, 1);
+// Takes all from the address.
+function restore() {
+  try { layers = readLayers(state.get("layers")); } catch (error) { wrong = true; show(problem, error); }
+  find("programme").value = JSON.stringify({ layers }, null, 1);
+}
+addEventListener("popstate", () => {
+  clearTimeout(moved.timer);
+  [wrong, isChoice] = [false, true];
+  restore();
+  drawEditor();
+  for (const input of controls) if (input.type === "text") mark(input, "");
+  fill(controls, { types: "1,3" });
+  draw();
+});
+restore();
 whenColoured(() => draw());

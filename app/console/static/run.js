@@ -99,7 +99,7 @@ const watching = watch(page.run, {
 setInterval(fade, 1000);
 
 const uploads = element("uploads") && offerUploads({
-  path, options: () => described?.options ?? {},
+  path,
   // Other things than streams are in no event.
   changed: () => { asked = ""; watching.again(); },
 });
@@ -129,9 +129,10 @@ element("streams").addEventListener("click", ({ target }) => {
   if (again) chooseAgain(again);
 });
 element("seal")?.addEventListener("click", () => {
-  const input = element("return-periods"), periods = numbersOf(input?.value ?? "");
+  const input = element("return-periods");
   if (input && !input.reportValidity()) return;
-  attempt(() => post(`${path}/seal`, periods.length ? { options: { return_periods: periods } } : {}));
+  const given = input && input.value !== input.defaultValue, periods = numbersOf(input?.value ?? "");
+  attempt(() => post(`${path}/seal`, given ? { options: { return_periods: periods.length ? periods : null } } : {}));
 });
 
 function chooseAgain(stream) {

@@ -141,9 +141,9 @@ function next() {
 export const areOver = () => transfers.every((each) => each.over);
 export const isTransferring = (stream) => transfers.some((each) => each.stream === stream && !each.over);
 
-// Offers uploads to a run, whose options `options()` gives.
-export function offerUploads({ path, options, changed }) {
-  const listed = document.getElementById("transfers");
+// Offers uploads to a run.
+export function offerUploads({ path, changed }) {
+  const listed = document.getElementById("transfers"), told = document.getElementById("periods");
   let turn = Promise.resolve(); // files look for their streams one after the other
 
   const address = (stream) => `${path}/streams/${encodeURIComponent(stream)}`;
@@ -226,7 +226,7 @@ export function offerUploads({ path, options, changed }) {
 
   async function put(transfer, signal) {
     const { file, kind } = transfer;
-    const periods = kind === "occurrence" && options().no_of_periods;
+    const periods = kind === "occurrence" && told.value;
     transfer.say("sending");
     await persist(() => request(`${path}/inputs/${kind}${periods ? `?no_of_periods=${periods}` : ""}`, { method: "PUT", body: file, signal }), signal, (text) => transfer.say(text));
     transfer.bar.value = file.size;
@@ -234,7 +234,12 @@ export function offerUploads({ path, options, changed }) {
     changed();
   }
 
+  const failedOf = (kind) => transfers.filter((each) => kind && each.kind === kind && !each.over && each.row.className);
+  told.addEventListener("change", () => failedOf("occurrence").forEach((each) => each.start()));
+
+  // A file takes the place of one of its kind that was refused.
   function add(transfer) {
+    for (const each of failedOf(transfer.kind)) each.out.click();
     transfers.push(transfer);
     transfer.left = changed;
     listed.append(transfer.row);

@@ -151,7 +151,7 @@ async def put_run_input(
 
     async def handle(exchange: Exchange) -> None:
         answer, created = await receive_input(exchange, request, service.losses, who, name, query)
-        await service.threads.start(_bind, service, who, record, name, answer.digest)
+        await service.threads.start(_bind, service, who, record, answer, query.no_of_periods)
         await send_json(exchange, answer.model_dump(), 201 if created else 200)
 
     return ExchangeResponse(handle)
@@ -165,18 +165,23 @@ def _open_run(service: RunService, who: Identity, ident: str, name: str) -> RunR
     return run
 
 
-def _bind(service: RunService, who: Identity, run: RunRecord, name: str, digest: str) -> None:
-    if name == "occurrence":
+def _bind(
+    service: RunService, who: Identity, run: RunRecord, put: InputAnswer, periods: int | None
+) -> None:
+    """Bind a file; a number of periods that comes with occurrences becomes the run's."""
+    known = {} if periods is None or put.name != "occurrence" else {"no_of_periods": periods}
+    if put.name == "occurrence":
         try:
-            periods = RunSpec.of(run).options.no_of_periods
-            service.losses.inputs.occurrence(who, digest, periods)
+            told = periods or RunSpec.of(run).options.no_of_periods
+            service.losses.inputs.occurrence(who, put.digest, told)
         except InvalidOptionError as e:
-            hint = "Create the run with the right no_of_periods, or give packed ones, which tell it"
+            hint = "PUT it with the right no_of_periods, which becomes the run's"
             raise InvalidOptionError(str(e), hint=hint, option="no_of_periods") from e
 
     def bound(run: RunRecord) -> RunRecord:
         service.runs.check_open(run)
-        return replace(run, inputs={**run.inputs, name: digest})
+        spec = {**run.spec, "options": {**run.spec["options"], **known}}
+        return replace(run, spec=spec, inputs={**run.inputs, put.name: put.digest})
 
     service.runs.change(run, bound)
 

@@ -75,21 +75,37 @@ def test_files_stay_small_and_name_no_foreign_host() -> None:
             assert not re.search(rb"[\"'(](https?:)?//[a-z]", content), name
 
 
-def test_comments_of_scripts_are_not_sent() -> None:
+SCRIPTS = sorted(path for path in STATIC.glob("*.js") if not path.name.endswith(".min.js"))
+LITERAL = re.compile(r""""[^"\n]*"|'[^'\n]*'|`[^`]*`""")
+
+
+def bare(code: str) -> str:
+    return re.sub(r"[\s;]", "", code)
+
+
+def test_scripts_are_sent_without_comments_and_idle_space_and_with_all_texts() -> None:
     assets = Pages().assets
-    for name, asset in assets.items():
-        if name.endswith(".js") and not name.startswith("uPlot"):
-            lines = (STATIC / name).read_text().splitlines()
-            code = (re.sub(r"(^|(?<=[\])},;]) )// .*", "", line.strip()) for line in lines)
-            text = "".join(f"{line}\n" for line in code if line)
-            assert asset.content.decode() == re.sub(
-                r"(?<=[{,;(\[])\n|;?\n(?=})|\n(?=[)\].])", "", text
-            )
-            assert b" // " not in asset.content
-            # Indentation within a text would be lost.
-            texts = re.findall(r"`[^`]*`", (STATIC / name).read_text())
-            assert not any("\n" in text for text in texts), name
+    for path in SCRIPTS:
+        lines = (line.strip() for line in path.read_text().splitlines())
+        code = "\n".join(re.sub(r"(^|(?<=[\])},;]) )// .*", "", line) for line in lines)
+        sent = assets[path.name].content.decode()
+        assert bare(sent) == bare(code)
+        assert len(sent) < len(code)
+        assert b" // " not in assets[path.name].content
+        texts = [text for line in code.splitlines() for text in LITERAL.findall(line)]
+        # White space within a text of two lines would be lost.
+        assert all(line.count("`") % 2 == 0 for line in code.splitlines()), path.name
+        assert [text for text in texts if text not in sent] == [], path.name
     assert assets["uPlot.LICENSE.txt"].content == (STATIC / "uPlot.LICENSE.txt").read_bytes()
+
+
+def test_words_of_scripts_stay_apart() -> None:
+    assets = Pages().assets
+    for path in SCRIPTS:
+        sent = assets[path.name].content.decode()
+        code = re.sub(r"// .*", "", path.read_text())
+        words = re.compile(r"[\w$]+")
+        assert set(words.findall(sent)) <= set(words.findall(code)), path.name
 
 
 def test_the_address_of_files_changes_with_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,9 +124,13 @@ class Page:
         """Return the text that is seen of an element."""
         return str(self.run(f"document.querySelector({json.dumps(selector)}).innerText"))
 
-    def mouse(self, kind: str, x: float, y: float) -> None:
-        """Send ``mousePressed``, ``mouseMoved`` or ``mouseReleased``."""
-        pressed = {"button": "left", "buttons": 0 if kind == "mouseReleased" else 1}
+    def mouse(self, kind: str, x: float, y: float, modifiers: int = 0) -> None:
+        """Send ``mousePressed``, ``mouseMoved`` or ``mouseReleased``; modifiers 8 is Shift."""
+        pressed = {
+            "button": "left",
+            "buttons": int(kind != "mouseReleased"),
+            "modifiers": modifiers,
+        }
         self.send("Input.dispatchMouseEvent", type=kind, x=x, y=y, clickCount=1, **pressed)
 
     def key(self, name: str, modifiers: int = 0) -> None:
@@ -135,6 +139,27 @@ class Page:
         text = {"Enter": "\r"}.get(name, name if len(name) == 1 else "")
         self.send("Input.dispatchKeyEvent", type="keyDown", text=text, **code)
         self.send("Input.dispatchKeyEvent", type="keyUp", **code)
+
+    def drop(self, area: str, files: dict[str, bytes]) -> None:
+        """Drop files on an element, as from a file manager."""
+        contents = json.dumps({name: list(content) for name, content in files.items()})
+        self.run(
+            f"(() => {{ const dropped = new DataTransfer(), files = {contents};"
+            "for (const name in files) dropped.items.add("
+            "new File([Uint8Array.from(files[name])], name));"
+            f"document.querySelector({json.dumps(area)}).dispatchEvent("
+            "new DragEvent('drop', {dataTransfer: dropped})) })()"
+        )
+
+    def saved(self, button: str) -> bytes:
+        """Click a button that saves, given as an expression; return what the file holds."""
+        self.run(
+            "(() => { const make = URL.createObjectURL; window.saved = null;"
+            "URL.createObjectURL = (blob) => { window.saved = blob; return make(blob) };"
+            f"({button}).click() }})()"
+        )
+        self.wait("window.saved !== null")
+        return bytes(self.run("window.saved.arrayBuffer().then((a) => [...new Uint8Array(a)])"))
 
     def resize(self, width: int, height: int, *, dark: bool = False) -> None:
         """Change the size of the window, and whether the user prefers a dark page."""

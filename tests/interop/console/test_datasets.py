@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
@@ -170,12 +171,78 @@ def test_a_press_on_a_picture_that_is_half_seen_chooses_what_is_under_it(
 
 def test_the_sum_of_a_region_is_that_of_its_frames(page: Page, server: ServerProcess) -> None:
     page.open(f"{server.url}/console/datasets/scan?place=rectangle:2,6,3,11").wait(SETTLED)
-    holds(page, "frame", FRAMES[2:6, 3:11].sum((0, 1)))
+    summed = FRAMES[2:6, 3:11].sum((0, 1))
+    holds(page, "frame", summed)
+    png, npy, csv = (
+        page.saved(f"document.querySelector('#frame [aria-label=\"frame: {form}\"]')")
+        for form in ("png", "npy", "csv")
+    )
+    assert png.startswith(b"\x89PNG")
+    np.testing.assert_array_equal(np.load(io.BytesIO(npy)), summed)
+    np.testing.assert_array_equal(np.loadtxt(io.BytesIO(csv), delimiter=","), summed)
     page.run("document.querySelector('#scan .stage').focus()")
     page.key("+")
     page.wait("document.querySelector('#frame figcaption').textContent.includes('rows 2 to 6')")
     page.wait("!document.querySelector('#frame figcaption').textContent.includes('…')")
     holds(page, "frame", FRAMES[2:7, 3:12].sum((0, 1)))
+
+
+def test_a_drag_beside_a_region_or_with_shift_draws_another(
+    page: Page, server: ServerProcess
+) -> None:
+    page.open(f"{server.url}/console/datasets/scan?place=rectangle:2,6,3,11").wait(SETTLED)
+    place = "new URLSearchParams(location.search).get('place')"
+    for start, end, modifiers, wanted in (
+        ((8, 12), (10, 14), 0, "8,11,12,15"),
+        ((9, 13), (7, 12), 0, "6,9,11,14"),  # inside: it is moved
+        ((7, 12), (4, 2), 8, "4,8,2,13"),
+    ):
+        page.send("Input.dispatchKeyEvent", type="rawKeyDown", key="Shift", modifiers=modifiers)
+        drag(page, middle(page, "scan", *start), middle(page, "scan", *end), modifiers)
+        page.wait(f"{place} === 'rectangle:{wanted}' && {SETTLED}")
+    holds(page, "frame", FRAMES[4:8, 2:13].sum((0, 1)))
+
+
+def drag(
+    page: Page, start: tuple[float, float], end: tuple[float, float], modifiers: int = 0
+) -> None:
+    for kind, (x, y) in (("mousePressed", start), ("mouseMoved", end), ("mouseReleased", end)):
+        page.mouse(kind, x, y, modifiers)
+
+
+def test_back_undoes_the_choice_of_a_detector(page: Page, server: ServerProcess) -> None:
+    page.open(f"{server.url}/console/datasets/scan?detector=disk:12,16,5&place=point:1,2")
+    page.wait(SETTLED)
+    page.run("""{
+        const kind = document.querySelector('#frame .shape select');
+        kind.value = 'rectangle';
+        kind.dispatchEvent(new Event('change'));
+    }""")
+    page.wait(f"location.search.includes('rectangle') && {SETTLED}")
+    page.run("history.back()")
+    page.wait(f"document.querySelector('#frame .shape select').value === 'disk' && {SETTLED}")
+    assert page.text("#scan figcaption") == "Exact: disk at 12, 16 of radius 5"
+
+
+def test_a_number_that_is_refused_leaves_what_was_there(page: Page, server: ServerProcess) -> None:
+    query = "detector=annulus:12,16,4,8&place=rectangle:2,6,3,11"
+    page.open(f"{server.url}/console/datasets/scan?{query}").wait(SETTLED)
+    for field, typed, reason in (
+        ("#frame .fields [name=inner]", "50", "“50” is refused: The inner radius"),
+        ("#scan .fields [name=y0]", "-3", "“-3” is refused: A rectangle is inside"),
+    ):
+        before = page.run(f"document.querySelector('{field}').value")
+        page.run(f"document.querySelector('{field}').select()")
+        for letter in typed:
+            page.send("Input.insertText", text=letter)
+        page.wait(f"document.querySelector('{field}').ariaInvalid === 'true' && {SETTLED}")
+        holds(page, "scan", (FRAMES * covered("annulus:12,16,4,8")).sum((2, 3)))
+        page.key("Enter")
+        page.wait(f"document.querySelector('{field}').value === '{before}'")
+        assert reason in page.text(f"{field} ~ small")
+        page.wait(SETTLED)
+    assert detector(page) == "annulus:12,16,4,8"
+    holds(page, "frame", FRAMES[2:6, 3:11].sum((0, 1)))
 
 
 @pytest.mark.parametrize("start", ["disk:12,16,5", "annulus:12,16,3,8", "rectangle:4,10,6,20"])
@@ -403,7 +470,12 @@ def test_files_are_registered_and_a_problem_is_at_its_field(
     page.wait("!document.querySelector('#refused').hidden")
     assert page.run("document.activeElement.name") == "dtype"
     assert page.text("#refused").startswith("“Type of values” is 'u99'")
-    fill(page, dtype="<u2", nav_shape="8, 16", id="eight")
+    fill(page, dtype="<u2", nav_shape="8, 16", id="eight", **{"corrections.dark": "none.npy"})
+    page.wait("document.querySelector('#refused').innerText.includes('matches no file')")
+    assert page.run("document.activeElement.name") == "corrections.dark"
+    assert page.run("document.querySelector('#refused').parentElement.className") == "field"
+    assert page.run("document.querySelector('#refused a').target") == "_blank"
+    fill(page, **{"corrections.dark": ""})
     page.wait("location.pathname === '/console/datasets/eight'")
     page.wait(SETTLED)
     holds(page, "scan", FRAMES[:8].sum((2, 3)))
@@ -411,8 +483,8 @@ def test_files_are_registered_and_a_problem_is_at_its_field(
 
 def fill(page: Page, **values: str) -> None:
     for name, value in values.items():
-        script = f"document.querySelector('#register [name={name}]').value = {json.dumps(value)}"
-        page.run(script)
+        selector = f"#register [name='{name}']"
+        page.run(f"document.querySelector({json.dumps(selector)}).value = {json.dumps(value)}")
     page.run("document.querySelector('#register form > button').click()")
 
 

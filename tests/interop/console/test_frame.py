@@ -81,6 +81,31 @@ def test_pages_tell_that_the_service_is_away_and_go_on(page: Page, tmp_path: Pat
         service.kill()
 
 
+def test_a_summary_that_is_typed_meanwhile_is_added_once_the_service_is_back(
+    page: Page, tmp_path: Path
+) -> None:
+    service = Service(tmp_path)
+    try:
+        with Client(service.url) as client:
+            inputs = {"occurrence": generate_inputs(SPEC)["occurrence.bin"]}
+            run = client.runs.create("gul", ["ept"], inputs=inputs, return_periods=[100, 50])
+            client.runs.upload(run, b"".join(generate_stream(SPEC)))
+            client.runs.seal(run)
+        page.open(f"{service.url}/console/runs/{run.id}")
+        page.wait("document.querySelector('#curves .canvas')?.dataset.milliseconds")
+        service.kill()
+        page.run("document.querySelector('.picker input').focus()")
+        page.send("Input.insertText", text="2")
+        page.key("Enter")
+        page.wait("document.querySelector('.picker').innerText.includes('does not answer')")
+        service.start()
+        page.wait("new URLSearchParams(location.search).get('summaries') === '1,2'")
+        page.wait("document.querySelectorAll('#ep-table th[scope=col]').length === 5")
+        page.errors[:] = [error for error in page.errors if "ERR_" not in error]
+    finally:
+        service.kill()
+
+
 def test_a_hundred_thousand_datasets_are_paged_and_searched(page: Page, tmp_path: Path) -> None:
     roots, catalogue = tmp_path / "roots", tmp_path / "catalogue.toml"
     roots.mkdir()

@@ -122,7 +122,8 @@ def add_a_layer(page: Page, **values: str) -> dict[str, Any]:
     page.run("document.getElementById('add').click()")
     page.wait("document.querySelectorAll('#layers fieldset').length === 1")
     for name, value in values.items():
-        put(page, f"#layers [name={name}]", value)
+        for event in ("input", "change"):
+            put(page, f"#layers [name={name}]", value, event)
     layers = json.loads(page.run(PROGRAMME))["layers"]
     drawn(page, layers)
     return dict(layers[0])
@@ -189,6 +190,12 @@ def test_a_slider_moves_a_layer_and_a_link_shows_the_same(page: Page, chosen: st
     assert page.run("document.querySelector('#layers [name=OccAttachment]').value") == "0"
     after = page.run(TABLE % "points")
     assert after != before
+    for name, columns in (("prices", "Layer,"), ("curves, net", "SummaryId,"), ("averages", "")):
+        button = f"document.querySelector('[aria-label=\"{name}: csv\"]')"
+        header, *rows = page.saved(button).decode().splitlines()
+        assert header.startswith(columns)
+        assert rows
+    assert page.saved("document.querySelector('#saves button')").startswith(b"\x89PNG")
     page.send("Page.reload")
     page.wait("document.querySelectorAll('#layers fieldset').length === 1")
     drawn(page, [moved])
@@ -211,6 +218,80 @@ def test_a_programme_that_cannot_be_is_told(page: Page, chosen: str) -> None:
     drawn(page, [])
     # The browser notes every refused request.
     page.errors[:] = [error for error in page.errors if "422" not in error]
+
+
+def test_what_is_refused_at_a_later_key_leaves_the_value_before(page: Page, chosen: str) -> None:
+    page.open(chosen)
+    drawn(page, [])
+    layer = add_a_layer(page, OccLimit="200000", PlacedPercent="80")
+    before = page.text("#averages")
+    page.run("document.querySelector('#layers [name=PlacedPercent]').select()")
+    for letter in "150":
+        page.send("Input.insertText", text=letter)
+    page.key("Enter")
+    drawn_of = json.dumps(json.dumps([layer], separators=(",", ":")))
+    address = "new URLSearchParams(location.search).get('layers')"
+    page.wait(f"chart.dataset.of === {drawn_of} && {address} === {drawn_of}")
+    page.wait("busy.textContent.startsWith('A value above is refused')")
+    assert page.text("#averages") == before
+    assert "80 % placed" in page.text("#tower-said")
+    put(page, "#layers [name=PlacedPercent]", "90")
+    drawn(page, [{**layer, "PlacedPercent": 0.9}])
+    # What was typed into one box is one step back.
+    page.run("history.back()")
+    drawn(page, [layer])
+    page.wait("document.querySelector('#layers [name=PlacedPercent]').value === '80'")
+    page.run("history.back()")
+    page.wait("document.querySelector('#layers').childElementCount === 0")
+    drawn(page, [])
+
+
+def test_a_set_that_cannot_be_added_is_made_but_not_chosen(
+    page: Page, run: str, chosen: str
+) -> None:
+    page.open(f"{chosen}&run={run}")
+    drawn(page, [])
+    before = page.run("location.search")
+    put(page, "#make [name=name]", "again")
+    page.run("document.querySelector('#make button').click()")
+    page.wait("document.querySelector('#make ~ .note').innerText.startsWith('again is made, but')")
+    assert "count twice" in page.text("#make ~ .note")
+    wanted = before.replace(f"&run={run}", "")
+    assert page.run("location.search") == wanted
+    page.run("document.querySelector('#make ~ .note a').click()")
+    page.wait("document.querySelectorAll('#sets [value=again]').length === 1")
+    drawn(page, [])
+    assert page.run("document.querySelector('#sets [value=again]').checked") is False
+    put(page, "#programme", '{"layers": [')
+    page.run("document.getElementById('apply').click()")
+    page.wait("problem.innerText.startsWith('The programme is no JSON (')")
+    page.errors[:] = [error for error in page.errors if "422" not in error]
+
+
+def test_layers_that_the_service_refuses_are_there_to_be_corrected(page: Page, chosen: str) -> None:
+    layer = {"ReinsNumber": 1, "ReinsType": "CXL", "OccAttachment": 20000, "OccLimit": 0}
+    page.open(f"{chosen}&layers={quote(json.dumps([layer]))}")
+    page.wait("document.getElementById('problem').innerText.includes('Layer 1')")
+    page.wait("document.querySelector('#layers [name=OccLimit]').value === '0'")
+    put(page, "#layers [name=OccLimit]", "200000")
+    drawn(page, [{**layer, "OccLimit": 200000}])
+    page.errors[:] = [error for error in page.errors if "422" not in error]
+
+
+def test_a_page_goes_on_once_the_service_is_back(page: Page, server: Service, chosen: str) -> None:
+    page.open(chosen)
+    drawn(page, [])
+    before = page.text("#averages dd")
+    server.kill()
+    try:
+        put(page, f"#sets [name='weight.{chosen.rpartition('=')[2]}']", "2", "change")
+        page.wait("document.getElementById('problem').innerText.includes('does not answer')")
+    finally:
+        server.start()
+    page.wait(f"document.querySelector('#averages dd').innerText !== '{before}'")
+    assert number(page.text("#averages dd")) == pytest.approx(2 * number(before), abs=2)
+    assert page.run("document.getElementById('problem').hidden")
+    page.errors[:] = [error for error in page.errors if "ERR_" not in error]
 
 
 def test_an_address_that_is_wrong_is_told(page: Page, server: Service, chosen: str) -> None:

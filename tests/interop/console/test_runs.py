@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from app.client import Client
@@ -151,6 +154,25 @@ def test_what_is_shown_is_in_the_address_and_found_by_keyboard(
     assert complaints(wide) == []
 
 
+def test_back_undoes_each_choice(wide: Page, server: ServerProcess, points: str) -> None:
+    wide.open(f"{server.url}/console/runs/{points}?types=1")
+    wide.wait(DRAWN)
+    headers = f"{TABLE}[0].slice(1).join()"
+    wide.run("document.querySelector('[name=types][value=\"3\"]').click()")
+    wide.wait(f"{headers} === 'OEP,AEP'")
+    wide.wait("document.getElementById('busy').textContent === ''")
+    put(wide, "[name=from]", 100)
+    wide.wait("document.querySelector('.canvas').chart.scales.x.min === 100")
+    wide.run("history.back()")
+    wide.wait("document.querySelector('.canvas').chart.scales.x.min === 50")
+    assert wide.run("document.querySelector('[name=from]').value") == ""
+    wide.run("history.back()")
+    wide.wait(f"{headers} === 'OEP'")
+    wide.run("history.forward()")
+    wide.wait(f"{headers} === 'OEP,AEP'")
+    assert complaints(wide) == []
+
+
 def test_a_long_curve_is_thinned_where_no_screen_shows_it(
     wide: Page, server: ServerProcess, client: Client, whole: str
 ) -> None:
@@ -189,6 +211,26 @@ def test_runs_are_laid_over_each_other_and_subtracted(
     assert differences == pytest.approx([0] * 4, abs=1)
     # Both have a point there, or the loss is read between two.
     assert not [period for period, loss in rows if loss.startswith("≈") == (period in usual)]
+    read = "document.querySelectorAll('.u-value')[1].innerText"
+    for year in (500, 300):
+        x, y = wide.run(
+            "(() => { const c = document.querySelector('.canvas').chart;"
+            "c.over.scrollIntoView({block: 'center'});"
+            f"return [c.over.getBoundingClientRect().left + c.valToPos({year}, 'x'),"
+            " c.over.getBoundingClientRect().top + 50] })()"
+        )
+        wide.mouse("mouseMoved", x, y)
+        wide.wait(f"/[0-9]/.test({read}) && {read}.startsWith('≈') === {json.dumps(year == 300)}")
+    saved = wide.saved("document.querySelector('.links button')").decode()
+    header, *lines = csv.reader(saved.splitlines())
+    assert header[0] == "Return period"
+    assert header[-1].endswith("is between two points")
+    table = dict(wide.run(TABLE)[1:])
+    for period, loss, between in lines:
+        shown = table[plain(int(period))]
+        assert number(shown.removeprefix("≈ ")) == pytest.approx(float(loss), abs=0.5)
+        assert shown.startswith("≈") == (between == "1")
+    assert wide.saved("document.querySelectorAll('.links button')[1]").startswith(b"\x89PNG")
     assert complaints(wide) == []
 
 
@@ -292,6 +334,57 @@ def test_a_run_is_created_filled_and_sealed_through_the_page(
     assert complaints(wide) == []
 
 
+def csv_of(occurrences: bytes) -> bytes:
+    records = np.frombuffer(occurrences[8:], "<i4").reshape(-1, 3)
+    lines = [",".join(map(str, record)) for record in records.tolist()]
+    return "\n".join(["event_id,period_no,occ_date_id", *lines, ""]).encode()
+
+
+def put(page: Page, selector: str, value: object) -> None:
+    page.run(
+        f"(() => {{ const input = document.querySelector({json.dumps(selector)});"
+        f"input.value = '{value}'; input.dispatchEvent(new Event('change')) }})()"
+    )
+
+
+def test_a_number_of_periods_is_corrected_and_files_that_are_left_out_are_named(
+    wide: Page, server: ServerProcess
+) -> None:
+    """By the first page, and by that of a run."""
+    stream = b"".join(generate_stream(SPEC))
+    packed = generate_inputs(SPEC)["occurrence.bin"]
+    occurrences, periods = csv_of(packed), int(np.frombuffer(packed, "<i4")[1])
+    wide.open(f"{server.url}/")
+    wide.wait("!document.getElementById('drop-files').hidden")
+    files = {"p1.bin": stream, "occurrence.csv": occurrences, "local.npy": b"\x93NUMPY"}
+    wide.drop("#drop-files", {**files, "foo.csv": b"a,b\n"})
+    wide.wait("document.getElementById('unknown').children.length === 3")
+    put(wide, "#periods", 5)
+    wide.wait("document.querySelector('#transfers .failed').innerText.includes('not in 1 to 5')")
+    assert "Correct the number of periods" in wide.text("#transfers .failed")
+    put(wide, "#periods", periods)
+    wide.wait("document.getElementById('made').innerText.includes('but not the files')")
+    left_out = re.findall(r"(\S+)\s+is not sent", wide.text("#unknown"))
+    assert left_out == ["local.npy", "foo.csv"]
+    wide.open(wide.run("document.querySelector('#made a').href"))
+    wide.wait("document.getElementById('lacks').innerText === 'Nothing is missing.'")
+    assert wide.run("document.getElementById('periods').value") == str(periods)
+    wide.run("document.getElementById('periods').value = 7")
+    wide.drop("#drop-inputs", {"occurrence.bin": packed})
+    wide.wait("document.querySelector('#transfers .failed').innerText.includes('7 were given')")
+    put(wide, "#periods", periods)
+    wide.wait(f"{LAST}.innerText.includes('bound as occurrence')")
+    asked = wide.run("document.getElementById('return-periods').value")
+    assert asked.startswith("1000, 500")
+    put(wide, "#return-periods", "")
+    wide.run("document.getElementById('seal').click()")
+    wide.wait("document.getElementById('state').innerText === 'done'")
+    described = "fetch(location.pathname.replace('console', 'v1')).then((run) => run.json())"
+    assert wide.run(f"{described}.then(({{ options }}) => options.return_periods ?? null)") is None
+    wide.errors[:] = [error for error in complaints(wide) if " 40" not in error]
+    assert wide.errors == []
+
+
 def test_an_upload_survives_a_killed_service_and_a_reload(wide: Page, tmp_path: Path) -> None:
     """And another file of the same length is told from the one that began."""
     # Two commits of the service at least.
@@ -383,14 +476,7 @@ def test_files_are_dropped_where_storage_is_blocked(
     wide.open(f"{server.url}/console/runs/{run.id}")
     wide.wait("!document.getElementById('uploads').hidden")
     content = b"".join(generate_stream(SPEC))
-    wide.run(
-        "(() => { const dropped = new DataTransfer();"
-        f"const good = Uint8Array.from({list(content)}); const bad = good.slice(0, 1000);"
-        "dropped.items.add(new File([bad], 'p2.bin'));"
-        "dropped.items.add(new File([good], 'p1.bin'));"
-        "document.getElementById('drop-streams').dispatchEvent("
-        "new DragEvent('drop', {dataTransfer: dropped})) })()"
-    )
+    wide.drop("#drop-streams", {"p2.bin": content[:1000], "p1.bin": content})
     wide.wait("document.querySelector('#streams .state.complete') !== null")
     wide.wait("document.querySelector('#streams .state.failed') !== null")
     good, bad = client.runs.streams(run)

@@ -216,6 +216,8 @@ def test_a_sample_scan_and_its_batches(page: Page, service: Service) -> None:
         click(page, "[data-path]")
         page.wait(f"location.pathname === '{path.rpartition('/')[0]}'")
         assert service.get(path.replace("console", "v1")).status == 404
+    # A picture that was asked for before finds no dataset.
+    page.errors[:] = [each for each in page.errors if "/v1/datasets/thalweg-sample" not in each]
 
 
 def test_the_keyboard_leads_everywhere(page: Page, service: Service) -> None:

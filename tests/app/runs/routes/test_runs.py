@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from typing import Any
 from urllib.parse import urlencode
 
@@ -78,19 +79,24 @@ def test_options_without_effect_are_refused_of_runs_and_posts(
     assert is_problem(answer, "report", 422)["detail"] == detail
 
 
-def test_occurrences_without_their_number_of_periods_are_refused_when_given(
+def test_a_number_of_periods_that_is_wrong_or_lacking_is_corrected_with_the_occurrences(
     service: Service,
 ) -> None:
-    data = b"event_id,period_no,occ_date_id\n1,1,5\n"
-    up = Uploader(service, reports=["aal"])
-    answer = up.ask("PUT", f"{up.path}/inputs/occurrence?no_of_periods=9", data)
-    found = is_problem(answer, "option", 422, option="no_of_periods")
-    assert "do not tell the number" in found["detail"]
-    assert "Create the run with the right no_of_periods" in found["hint"]
-    assert up.describe()["missing_inputs"] == ["occurrence"]
-    options = {"no_of_periods": 9}
-    path = f"/v1/runs/{create(service, {**RUN, 'options': options}).json()['id']}"
-    assert up.ask("PUT", f"{path}/inputs/occurrence", data).status in {200, 201}
+    data = b"event_id,period_no,occ_date_id\n1,7,5\n"
+    for options in ({}, {"no_of_periods": 5}):
+        up = Uploader(service, reports=["aal"], options=options)
+        path = f"{up.path}/inputs/occurrence"
+        is_problem(up.ask("PUT", f"{path}?no_of_periods=6", data), "input")
+        answer = up.ask("PUT", "/v1/inputs/occurrence?no_of_periods=9", data)
+        assert answer.status in {200, 201}
+        assert up.describe()["missing_inputs"] == ["occurrence"]
+        assert up.describe()["options"].get("no_of_periods") == options.get("no_of_periods")
+        assert up.ask("PUT", f"{path}?no_of_periods=9", data).status in {200, 201}
+        assert up.describe()["options"]["no_of_periods"] == 9
+        assert up.describe()["missing_inputs"] == []
+        found = is_problem(up.ask("PUT", path, struct.pack("<5i", 1, 8, 1, 7, 5)), "option")
+        assert "8 periods, and 9 were given" in found["detail"]
+        assert "PUT it with the right no_of_periods" in found["hint"]
 
 
 def test_an_input_that_is_gone_is_missing_until_it_is_put_again(service: Service) -> None:
