@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 import structlog
 
 from app.cores import count_cores
-from core._jit import is_build_published
+from core._jit import is_build_begun, is_build_published
 from core.warmup import tasks, warm_up
 
 _BOUND = """
@@ -56,8 +56,9 @@ _CPU_SECONDS = 80
 def _tell_compiling() -> None:
     """Log how long two processes will take beside what else the machine does."""
     share = min(1.0, count_cores() / (os.getloadavg()[0] + 2))
-    event = f"compiling kernels: about {_CPU_SECONDS / 2 / share:.0f} s on this machine, once"
-    structlog.get_logger().info(event)
+    least = "at most " if is_build_begun() else ""
+    seconds = f"{least}about {_CPU_SECONDS / 2 / share:.0f} s"
+    structlog.get_logger().info(f"compiling kernels: {seconds} on this machine, once")
 
 
 def _tell_ready(seconds: Mapping[str, float]) -> None:

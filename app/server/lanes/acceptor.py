@@ -66,21 +66,16 @@ class Acceptor:
         listeners: listening sockets, which do not block.
         limits: of newcomers, and of all connections.
         load: requests in progress in the process with an index.
-        starting: whether lanes are not soon to come.
     """
 
     def __init__(
-        self,
-        listeners: Iterable[socket.socket],
-        limits: ServerLimits,
-        load: Callable[[int], int],
-        starting: Callable[[], bool] = lambda: False,
+        self, listeners: Iterable[socket.socket], limits: ServerLimits, load: Callable[[int], int]
     ) -> None:
         self.connected = Connections(
             limits.connections, limits.address_connections, Peers(limits.proxies)
         )
         self._poll = Poll()
-        self.processes = Processes(self._poll, self.connected, load, starting)
+        self.processes = Processes(self._poll, self.connected, load)
         self._limits = limits
         self._listeners = list(listeners)
         self._paused_until = 0.0

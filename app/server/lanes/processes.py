@@ -125,26 +125,20 @@ class Processes:
         poll: where to watch their channels.
         connected: counts all connections of the service.
         load: requests in progress in the process with an index.
-        starting: whether the first processes of the lanes, but for the front, are not soon to come.
 
     Attributes:
         table: the lanes of all routes; empty until a process has told.
+        starting: whether the first processes of the lanes, but for the front, are not soon to come.
         ending: whether no process will come any more, so that nothing waits for one.
     """
 
-    def __init__(
-        self,
-        poll: Poll,
-        connected: Connections,
-        load: Callable[[int], int],
-        starting: Callable[[], bool],
-    ) -> None:
+    def __init__(self, poll: Poll, connected: Connections, load: Callable[[int], int]) -> None:
         self.table = Table(())
+        self.starting: Callable[[], bool] = lambda: False
         self.ending = False
         self._poll = poll
         self._connected = connected
         self._load = load
-        self._starting = starting
         self._most = max(connected.limit // 4, _FEWEST)
         """Connections that wait for a process, or for one of a lane that has none."""
         self._processes: list[_Process] = []
@@ -208,7 +202,7 @@ class Processes:
         """The problem of whoever would wait for a process of a lane; empty if one may come soon."""
         if self.ending:
             return _BUSY
-        return _STARTING if lane != FRONT and self._starting() else ""
+        return _STARTING if lane != FRONT and self.starting() else ""
 
     def retry(self) -> None:
         """Send what could not be sent for want of memory or descriptors; refuse as above."""

@@ -155,13 +155,9 @@ class Wiring:
             other.close()
         self._controls.clear()
         if slot is self._board.acceptor:
-            board = self._board
-            acceptor = Acceptor(
-                self._listeners,
-                self._limits,
-                lambda index: board.workers[index].running,
-                lambda: board.compiling is not None,
-            )
+            load = self._board.workers
+            acceptor = Acceptor(self._listeners, self._limits, lambda index: load[index].running)
+            acceptor.processes.starting = lambda: self._board.compiling is not None
             run_acceptor(acceptor, control, slot.beat, self._drain_delay)
             return 0
         for sock in self._listeners:

@@ -118,13 +118,7 @@ class Place:
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
         self.listener.setblocking(False)
         self.port: int = self.listener.getsockname()[1]
-        self.starting = False
-        self.acceptor = Acceptor(
-            [self.listener],
-            limits,
-            lambda index: self.loads.get(index, 0),
-            lambda: self.starting,
-        )
+        self.acceptor = Acceptor([self.listener], limits, lambda index: self.loads.get(index, 0))
         self.lanes: list[FakeLane] = []
         self.clients: list[socket.socket] = []
 

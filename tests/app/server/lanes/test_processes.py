@@ -122,7 +122,7 @@ def test_while_kernels_are_compiled_nobody_waits_for_a_lane(
         front = place.lane(FRONT, 0)
         place.client(LINES[LONG])
         assert front.offers() == []
-        place.starting = True
+        place.acceptor.processes.starting = lambda: True
         place.client(LINES[QUICK])
         assert [message.text for message in front.take(2)] == ["starting", "starting"]
         front.die()
