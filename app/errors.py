@@ -304,6 +304,12 @@ _OTHERS = {
     "not-implemented": Kind(
         501, "Not implemented", "The only supported Transfer-Encoding is chunked."
     ),
+    "starting": Kind(
+        503,
+        "Starting",
+        "The service has just been started, and compiles the machine code that it computes with."
+        " That takes minutes, once on a machine; `thalweg-server warmup` does it beforehand.",
+    ),
     "cut-off": Kind(503, "Cut off", "The server stopped before it had begun its answer."),
 }
 """Problems without an error class here, by code."""

@@ -107,7 +107,8 @@ class Settings(BaseSettings):
     """Part of the requests that are traced, where a request does not say so by ``traceparent``."""
 
     dataset_roots: str = ""
-    """Directories and buckets that may hold the files of datasets, separated as in PATH."""
+    """Directories and buckets that may hold the files of datasets, separated as in PATH; ``~`` is
+    the home directory of the service's user."""
     scan: bool = False
     """Whether to serve recordings under the roots without registration."""
     max_entries: int = Field(default=200_000, ge=1)

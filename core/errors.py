@@ -212,7 +212,7 @@ class BudgetExceededError(WorkStoppedError):
         stage_name: the stage of the work that exceeded the budget, such as ``pad``.
         budget: ``memory``, ``cpu`` or ``items``.
         limit: the bound, in bytes, seconds or items.
-        setting: name of the setting that holds the bound, or None.
+        setting: name of the variable that sets the bound, or None.
     """
 
     code = "budget-exceeded"

@@ -22,7 +22,7 @@ from app.state.base import RecordConflictError, RecordExistsError, RecordMissing
 from app.state.ownership import Namespaces
 from core.arrays import Array
 from core.budget import current
-from core.errors import AmbiguousFormatError, ShapeError
+from core.errors import AmbiguousFormatError, FormatError, ShapeError
 from core.tiles.corrections import Corrections, check_finite
 from core.tiles.formats import parse
 from core.tiles.frames import FileFrames
@@ -299,7 +299,17 @@ class Catalogue:
         except FileMissingError as e:
             if key[0] != _FIXED:
                 e.args = (f"{e}: it was there when the dataset {ident!r} was registered",)
+                e.hint = None
             raise
+        except FormatError as e:
+            # A library that is not installed is of no file.
+            if spec.registered is None or e.source is None:
+                raise
+            raise DataChangedError(
+                f"the files do not hold any more what was registered, {spec.registered}:"
+                f" {e.source}: {e.message}",
+                hint=e.hint,
+            ) from e
         with on_error(opened.files.close):
             if isinstance(opened, OpenDataset):
                 opened.check_uncut()

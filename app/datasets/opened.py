@@ -29,6 +29,9 @@ from .spec import DatasetSpec
 _STATED = frozenset({"npy", "hdf5", "zarr"})
 """Formats of arrays, whose shape is that of what was written; cameras often state a wrong one."""
 
+MAX_POSITIONS = 1 << 32
+"""Positions of a scan that are declared: a map of them takes 32 GiB."""
+
 
 @dataclass(slots=True, eq=False)
 class _Open:
@@ -156,9 +159,17 @@ class OpenDataset(_Open):
             InvalidOptionError: it has others, and the entry does not say that this is meant.
         """
         shape, found = self.spec.nav_shape, self.recording
-        if shape is None or self.spec.partial or self.spec.growing:
+        if shape is None:
             return
         positions = math.prod(shape)
+        if positions > max(MAX_POSITIONS, found.frames):
+            raise InvalidOptionError(
+                f"nav_shape {list(shape)} has {positions:,} positions, more than {MAX_POSITIONS:,}",
+                hint=f"Correct it: there are {found.frames:,} frames",
+                option="nav_shape",
+            )
+        if self.spec.partial or self.spec.growing:
+            return
         skipped = found.sync_offset if offset is None else offset
         if positions not in {found.frames, found.frames - skipped}:
             raise InvalidOptionError(

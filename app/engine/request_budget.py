@@ -302,22 +302,22 @@ _REASONS = {
 }
 _BUDGETS = {
     "memory": (
-        "request_memory",
+        "THALWEG_REQUEST_MEMORY",
         "bytes of memory",
         "Make batches, padding or windows smaller, select fewer fields, or post fewer reports.",
     ),
     "cpu": (
-        "request_cpu_seconds",
+        "THALWEG_REQUEST_CPU_SECONDS",
         "seconds of CPU time",
         "Let more items pass the filters, or do less work per item.",
     ),
     "items": (
-        "request_items",
+        "THALWEG_REQUEST_ITEMS",
         "items",
         "Let more items pass the filters, or make batches and windows smaller.",
     ),
 }
-"""Setting, unit and hint of each budget."""
+"""Variable, unit and hint of each budget."""
 
 
 def keep_for_request(stage: str, nbytes: int) -> None:

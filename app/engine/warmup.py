@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 import structlog
 
-from core._jit import is_build_published
+from app.cores import count_cores
+from core._jit import is_build_begun, is_build_published
 from core.warmup import tasks, warm_up
 
 _BOUND = """
@@ -29,7 +30,7 @@ def warm_kernels() -> dict[str, float]:
 
 def load_kernels() -> None:
     """Load every kernel, or compile those that no other process has compiled."""
-    warm_up()
+    _tell_ready(warm_up())
 
 
 def compiling() -> Callable[[], None] | None:
@@ -42,9 +43,26 @@ def compiling() -> Callable[[], None] | None:
 
 
 def _compile() -> None:
+    _tell_compiling()
     listed = tasks()
     for number in _claim(len(listed)):
         listed[number].use()
+
+
+_CPU_SECONDS = 80
+"""Of compiling all kernels."""
+
+
+def _tell_compiling() -> None:
+    """Log how long two processes will take beside what else the machine does."""
+    share = min(1.0, count_cores() / (os.getloadavg()[0] + 2))
+    least = "at most " if is_build_begun() else ""
+    seconds = f"{least}about {_CPU_SECONDS / 2 / share:.0f} s"
+    structlog.get_logger().info(f"compiling kernels: {seconds} on this machine, once")
+
+
+def _tell_ready(seconds: Mapping[str, float]) -> None:
+    structlog.get_logger().info("kernels ready", seconds=round(sum(seconds.values()), 2))
 
 
 def _claim(count: int) -> Iterator[int]:
@@ -98,11 +116,15 @@ class WarmUp:
         threading.Thread(target=self._run, name="warm-up", daemon=True).start()
 
     def _run(self) -> None:
+        is_alone = self.warms is warm_kernels
+        if is_alone and not is_build_published():
+            _tell_compiling()
         seconds = self.warms()
         if self.on_loaded is not None:
             self.on_loaded()
         self._done.set()
-        structlog.get_logger().info("kernels ready", seconds=round(sum(seconds.values()), 2))
+        if is_alone:
+            _tell_ready(seconds)
 
     def problem(self) -> str | None:
         """Return why the service is not ready; None if it is."""

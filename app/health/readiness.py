@@ -88,7 +88,7 @@ class Readiness:
     def _problems_of(self, slot: WorkerSlot) -> dict[str, str]:
         report, beaten = slot.report(), slot.beaten
         if report is None or not beaten:
-            return {"kernels": "it has not started"}
+            return {"kernels": self._board.compiling or "it has not started"}
         silence = time.monotonic() - beaten
         if silence > _SILENCE:
             return {"loop": f"its event loop has stood still for {silence:.0f} s"}

@@ -179,6 +179,11 @@ class Board:
             for index, (page, lane) in enumerate(zip(pages[_OTHERS:], lanes, strict=True))
         )
 
+    @property
+    def compiling(self) -> str | None:
+        """What the template does before it can fork all lanes, if that takes long."""
+        return next((text for slot in self.templates if (text := slot.report())), None)
+
     def count_like(self, slot: WorkerSlot) -> int:
         """Return how many workers do the work of one."""
         return sum(other.lane == slot.lane for other in self.workers)

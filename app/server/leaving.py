@@ -155,6 +155,8 @@ _MAX_DROPPED = 32 << 20
 """Bytes to drop while lingering before reading stops."""
 _RETRIED = {503, 429}
 """Statuses of refusals after which clients may retry."""
+_STARTING_SECONDS = 20
+"""When to retry while kernels are compiled: eight times, as our client does, are enough."""
 
 
 class Leaving(asyncio.Protocol):
@@ -206,7 +208,8 @@ class Leaving(asyncio.Protocol):
             content += [name, b": ", value, b"\r\n"]
         content.append(b"content-type: application/problem+json\r\nconnection: close\r\n")
         if status in _RETRIED:
-            content.append(b"retry-after: 1\r\n")
+            seconds = _STARTING_SECONDS if code == "starting" else 1
+            content.append(b"retry-after: %d\r\n" % seconds)
         content.append(b"content-length: %d\r\n\r\n%b" % (len(body), body))
         self._active = None
         if not self.transport.is_closing():

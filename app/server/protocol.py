@@ -45,6 +45,7 @@ from .flow import Flow, Spread, WriteWatch
 from .head import Head, HeadParser, Refusal
 from .lanes.channel import Message
 from .lanes.lane import Lane
+from .lanes.template import COMPILING
 from .leaving import Disconnect, Disconnects, Leaving
 from .limits import PEER_EXTENSION, Connections, Peers, ServerLimits
 from .reader import SocketBody
@@ -58,6 +59,7 @@ _REFUSALS = {
     "busy": (503, "busy", _TOO_MANY),
     "share-exceeded": (429, "share-exceeded", _TOO_MANY),
     "headers-too-slow": _SLOW_HEAD,
+    "starting": (503, "starting", f"{COMPILING}: the service is ready in some minutes"),
 }
 """Problems that refuse connections without a request, by code."""
 

@@ -34,6 +34,7 @@ from app.state.base import StoreDamagedError, StoreError
 from app.state.blobs import BlobConflictError, BlobMissingError, BlobStore
 from core.arrays import Array, Floats
 from core.budget import Scope, check_room, current
+from core.errors import BudgetExceededError
 from core.tiles.plan import MAX_TILE_BYTES, Plan
 from core.tiles.reader import TileReader
 from core.tiles.reduce import Partial, Reducer, Reduction, expand_reduction, parse_reduction
@@ -87,7 +88,7 @@ class PartialStore:
             self._blobs.put(KIND, name, buffer.getbuffer())
 
 
-VERSION = "{}"
+VERSION = "2"
 """To be changed whenever the same segment would give another result."""
 CHUNK_BYTES = 8 << 20
 """Bytes of frames that one call of the engine reduces."""
@@ -99,7 +100,7 @@ MAX_FRAME_BYTES = MAX_TILE_BYTES
 
 _FLOAT = 8
 _MOMENTS = 4
-"""Values of a pixel in a partial result over frames, but for sums."""
+"""Values of a pixel in a partial result over frames, but for sums and means."""
 _LARGEST_TASK = 1 << 20
 """Bytes of listed positions that the view of a task may have."""
 _COPIES = 3
@@ -147,7 +148,11 @@ class ReductionJob:
         self._over_frames = reduction.over == "frames"
         self._plan = _reading_plan(view, over_frames=self._over_frames)
         self._nbytes = _memory(self._plan, reduction, engine.width)
-        check_room("reduce", self._nbytes)
+        try:
+            check_room("reduce", self._nbytes)
+        except BudgetExceededError as e:
+            e.hint = "Reduce fewer positions, a part of the scan or binned ones, or smaller frames"
+            raise
         self._reducer = Reducer(reduction, self._plan.sig_shape, self._plan.dtype)
         self._local = threading.local()
         digest = hashlib.blake2b(json.dumps(dict(spec), sort_keys=True).encode(), digest_size=16)
@@ -297,7 +302,7 @@ def _memory(plan: Plan, reduction: Reduction, width: int) -> int:
     """Return the bytes of weights and partial results, those that wait to be merged included."""
     pixels, columns, axes = math.prod(plan.sig_shape), len(reduction.columns), len(plan.sig_shape)
     if reduction.over == "frames":
-        rows = 1 if reduction.op == "sum" else _MOMENTS
+        rows = 1 if reduction.op in {"sum", "mean"} else _MOMENTS
         return rows * pixels * _FLOAT * (2 * width + 3)
     weights = 0
     if reduction.op in {"virtual", "com"}:

@@ -38,8 +38,8 @@ class Partial:
 
     frames: int
     values: Floats
-    """Over frames: mean, sum of squared deviations, min and max, shape (4, pixels); for ``sum``
-    the sums only, shape (1, pixels). Over pixels: the final values, shape (frames, columns)."""
+    """Over frames: mean, sum of squared deviations, min and max, shape (4, pixels); for ``sum`` and
+    ``mean`` the sums, shape (1, pixels). Over pixels: the final values, shape (frames, columns)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,9 @@ class Detector:
 
         A disk or annulus contains the pixels whose distance r from the centre satisfies
         inner <= r <= outer.
+
+        Raises:
+            ShapeError: no pixel does.
         """
         if self.kind in {"rectangle", "point"}:
             mask = np.zeros(sig_shape)
@@ -64,7 +67,15 @@ class Detector:
             return mask
         grids = np.indices(sig_shape, np.float64)
         squares = sum((grid - c) ** 2 for grid, c in zip(grids, self.centre, strict=True))
-        return np.asarray((squares >= self.inner**2) & (squares <= self.outer**2), np.float64)
+        mask = np.asarray((squares >= self.inner**2) & (squares <= self.outer**2), np.float64)
+        if not mask.any():
+            radii = f"{self.inner:g} to {self.outer:g}" if self.kind == "annulus" else self.outer
+            raise ShapeError(
+                f"{_ROUND[self.kind][0]} of centre {list(self.centre)}, radius {radii} has no"
+                " pixel: their centres are at whole numbers",
+                hint="Make it larger; a point is for one pixel",
+            )
+        return mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +99,8 @@ class Reduction:
 _OPS = get_args(Op)
 _OVER = frozenset({"sum", "mean", "std", "min", "max"})
 """Those that go over frames or pixels."""
+_OF_SUMS = frozenset({"sum", "mean"})
+"""Those that need only sums."""
 _SHORT = {
     "disk": "Y,X,RADIUS",
     "annulus": "Y,X,INNER,OUTER",
@@ -216,8 +229,10 @@ def _round_detector(kind: str, value: Any, sig_shape: tuple[int, ...]) -> Detect
     else:
         inner, outer = (_numbers([value[name]], 1, name)[0] for name in members[1:])
     if not 0 <= inner <= outer:
-        needs = "radius must be positive" if kind == "disk" else "0 <= inner <= outer is required"
-        raise OptionError(f"{name} from {inner:g} to {outer:g} has no pixels: {needs}")
+        needs = f"from {inner:g} to {outer:g} has no pixels: 0 <= inner <= outer is required"
+        if kind == "disk":
+            needs = f"of radius {outer:g} has no pixels: the radius must not be negative"
+        raise OptionError(f"{name} {needs}")
     beside = (max(-c, c - (n - 1), 0.0) for c, n in zip(centre, sig_shape, strict=True))
     if math.hypot(*beside) > outer:
         place = ", ".join(f"{member} {value[member]}" for member in members)
@@ -293,7 +308,7 @@ class Reducer:
         return Partial(len(flat), self._over_pixels(flat))
 
     def _over_frames(self, frames: Array) -> Floats:
-        if self._reduction.op == "sum":
+        if self._reduction.op in _OF_SUMS:
             total = np.zeros((1, self._pixels))
             pixel_sums(frames, total[0])
             return total
@@ -363,7 +378,7 @@ class Reducer:
         """
         frames = first.frames + second.frames
         a, b = first.values, second.values
-        if self._reduction.op == "sum":
+        if self._reduction.op in _OF_SUMS:
             return Partial(frames, a + b)
         merged = np.empty_like(a)
         d = b[0] - a[0]
@@ -383,8 +398,10 @@ class Reducer:
             return {n: c.reshape(nav_shape) for n, c in zip(names, columns, strict=True)}
         row = {"sum": 0, "mean": 0, "std": 1, "min": 2, "max": 3}[reduction.op]
         values = whole.values[row]
+        if reduction.op in {"mean", "std"}:
+            values = values / whole.frames
         if reduction.op == "std":
-            values = np.sqrt(values / whole.frames)
+            values = np.sqrt(values)
         return {reduction.op: values.reshape(self._sig_shape)}
 
 

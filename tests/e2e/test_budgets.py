@@ -70,7 +70,7 @@ HOSTILE: dict[str, tuple[Stages, str]] = {
         "memory",
     ),
 }
-SETTINGS = {"cpu": "request_cpu_seconds", "memory": "request_memory"}
+SETTINGS = {"cpu": "THALWEG_REQUEST_CPU_SECONDS", "memory": "THALWEG_REQUEST_MEMORY"}
 
 
 def serve_limited(arguments: Sequence[str]) -> int:

@@ -9,8 +9,9 @@ from typing import Any
 
 from ..client import Client
 from ..errors import ProblemError
+from ..transport.retry import is_retryable
 from .arguments import new_command
-from .console import print_json, say
+from .console import print_json, say, told
 
 Entry = tuple[str, str, Mapping[str, Any]]
 """An id, what a long line says of it, and its description."""
@@ -39,18 +40,37 @@ def _runs(client: Client, *, long: bool) -> Iterator[Entry]:  # noqa: ARG001 - a
 
 
 def _datasets(client: Client, *, long: bool) -> Iterator[Entry]:
-    for ident in client.datasets:
-        dataset = client.datasets[ident]
-        info = dataset.info if long else {"id": ident}
+    def describe(ident: str) -> tuple[str, Mapping[str, Any]]:
+        info = (dataset := client.datasets[ident]).info
         shape = repr(dataset).partition(": ")[2].removesuffix(">")
-        yield ident, f"{info.get('format', ''):10} {shape}", info
+        stored = info.get("stored_dtype")
+        if stored not in {None, info.get("dtype")}:
+            shape += f", stored as {stored}"
+        return f"{info.get('format', ''):10} {shape}", info
+
+    return _rows(client.datasets, describe if long else None)
 
 
 def _pipelines(client: Client, *, long: bool) -> Iterator[Entry]:
-    for ident in client.pipelines():
-        info: dict[str, Any] = client.pipeline_info(ident) if long else {"id": ident}
-        stages = " | ".join(stage["op"] for stage in info.get("spec", {}).get("stages", ()))
-        yield ident, stages, info
+    def describe(ident: str) -> tuple[str, Mapping[str, Any]]:
+        info = client.pipeline_info(ident)
+        return " | ".join(stage["op"] for stage in info.get("spec", {}).get("stages", ())), info
+
+    return _rows(client.pipelines(), describe if long else None)
+
+
+def _rows(
+    idents: Iterable[str], describe: Callable[[str], tuple[str, Mapping[str, Any]]] | None
+) -> Iterator[Entry]:
+    """A row for each id; what is wrong with one is said in its row, and hides no other."""
+    for ident in idents:
+        try:
+            line, about = describe(ident) if describe else ("", {"id": ident})
+        except ProblemError as error:
+            if error.status == _STATUS_FORBIDDEN or is_retryable(error):
+                raise
+            line, about = told(error), {"id": ident, "problem": error.problem}
+        yield ident, line, about
 
 
 _KINDS: dict[str, Callable[..., Iterable[Entry]]] = {

@@ -85,9 +85,8 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     add_behaviour(tiles)
     frame = new_command(commands, "frame", _frame, "read one frame of a dataset into a file")
     frame.add_argument("dataset", metavar="DATASET", help="id of the dataset")
-    frame.add_argument(
-        "position", type=_position, nargs="+", metavar="Y,X", help="in the scan, such as 5,7"
-    )
+    where: Any = {"metavar": "INDEX", "help": "in the scan, such as 5,7 or 5 7"}
+    frame.add_argument("position", type=_position, nargs="+", **where)
     _add_out(frame, "FILE.npy", "to write")
     about = "reduce frames to an image, or pixels to a map of the scan"
     reduce = new_command(commands, "reduce", _reduce, about)

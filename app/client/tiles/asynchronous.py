@@ -326,6 +326,7 @@ class AsyncView:
             ValueError: ``out`` does not fit.
         """
         plan = await self.plan()
+        plan.warn_of_crumbs()
         array = np.empty(plan.shape, plan.dtype) if out is None else out
         take = Count(plan, progress).add
         async with self._connector.channel(workers=max(connections, 1)) as channel:
@@ -370,6 +371,7 @@ class AsyncView:
         check_target(Path(path), ".npy", ".raw")
         with naming(state):
             plan = await self.plan()
+            plan.warn_of_crumbs()
             saving = TileSaving(
                 Path(path), plan, {"dataset": self.dataset, "view": self.spec}, state
             )

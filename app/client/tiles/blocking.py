@@ -330,6 +330,7 @@ class View:
             ValueError: ``out`` does not fit.
         """
         plan = self.plan
+        plan.warn_of_crumbs()
         array = np.empty(plan.shape, plan.dtype) if out is None else out
         take = Count(plan, progress).add
         with self._connector.channel(workers=max(threads, 1)) as channel:
@@ -372,6 +373,7 @@ class View:
         check_target(Path(path), ".npy", ".raw")
         with naming(state):
             plan = self.plan
+            plan.warn_of_crumbs()
             saving = TileSaving(
                 Path(path), plan, {"dataset": self.dataset, "view": self.spec}, state
             )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,10 @@ _MOST_AXES = 32
 _MOST_ITEMS = 1 << 62
 _MOST_TILE_BYTES = 1 << 30
 """Services make tiles of at most 64 MiB."""
+_MANY = 10_000
+"""Tiles that are read without a warning, however small they are."""
+_SMALL = 4096
+"""Bytes of a tile that takes no longer than a smaller one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +94,13 @@ class Plan:
     sig_shape: tuple[int, ...]
     dtype: np.dtype[Any]
     tile_shape: tuple[int, ...]
+
+    def warn_of_crumbs(self) -> None:
+        """Warn, before all tiles are read, if they are many and so small that it takes long."""
+        if self.tiles > _MANY and self.nbytes < self.tiles * _SMALL:
+            frame = (1,) * len(self.nav_shape) + self.sig_shape
+            text = f"reading {self.tiles:,} tiles of {self.tile_shape} takes long"
+            warnings.warn(f"{text}: omit tile_shape, or give one such as {frame}", stacklevel=3)
 
     @classmethod
     def parse(cls, summary: Mapping[str, Any]) -> Plan:

@@ -270,8 +270,16 @@ class Roots:
                         raise too_many_files(shown, limit)
             if matches:
                 return list(matches)
-            error = FileMissingError(f"{shown!r} matches no file", path=shown)
+            error = FileMissingError(
+                f"{shown!r} matches no file", hint=self._hint(shown), path=shown
+            )
         raise error
+
+    def _hint(self, shown: str) -> str:
+        top, slash, rest = shown.partition("/")
+        is_root = slash and top in {root.rpartition("/")[2] for root in self.roots}
+        todo = f": here, {rest!r}" if is_root else ", and ~ stands for no directory"
+        return f"Names are relative to the dataset roots of the service{todo}"
 
     def _candidates(self, name: str) -> list[str]:
         """Return the absolute paths below roots that a name can mean, judged by its text."""

@@ -3,7 +3,8 @@
 A connection is *offered* to the least loaded process of its lane. Until that says TAKEN our own
 descriptor stays open, and if it dies before, another process gets the offer. What it has taken
 ends with it. While no process of a lane is ready, connections wait for the next one; so many at
-most that the other lanes do not run out of connections, then they are refused.
+most that the other lanes do not run out of connections, then they are refused. While kernels are
+compiled, they are refused at once: the first process of their lane may be minutes away.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Poll:
 
 _FEWEST = 128
 """Connections that may always wait for a lane: no fewer than are refused at once."""
-_BUSY = "busy"
+_BUSY, _STARTING = "busy", "starting"
 
 
 class Offer(NamedTuple):
@@ -127,11 +128,13 @@ class Processes:
 
     Attributes:
         table: the lanes of all routes; empty until a process has told.
+        starting: whether the first processes of the lanes, but for the front, are not soon to come.
         ending: whether no process will come any more, so that nothing waits for one.
     """
 
     def __init__(self, poll: Poll, connected: Connections, load: Callable[[int], int]) -> None:
         self.table = Table(())
+        self.starting: Callable[[], bool] = lambda: False
         self.ending = False
         self._poll = poll
         self._connected = connected
@@ -178,7 +181,7 @@ class Processes:
                 process.queue.append(offer)
                 self._flush(process)
                 return
-        elif not self.ending:
+        elif not self._refusal(lane):
             homeless = self._homeless.setdefault(lane, deque())
             if len(homeless) < self._most:
                 homeless.append(offer)
@@ -188,13 +191,22 @@ class Processes:
     def end_waiting(self) -> None:
         """Refuse connections whose lane has no process; no more will come."""
         self.ending = True
-        homeless, self._homeless = self._homeless, {}
-        for lane, offers in homeless.items():
-            for offer in offers:
+        self._refuse_waiting()
+
+    def _refuse_waiting(self) -> None:
+        for lane in filter(self._refusal, list(self._homeless)):
+            for offer in self._homeless.pop(lane):
                 self._refuse(lane, offer)
 
+    def _refusal(self, lane: str) -> str:
+        """The problem of whoever would wait for a process of a lane; empty if one may come soon."""
+        if self.ending:
+            return _BUSY
+        return _STARTING if lane != FRONT and self.starting() else ""
+
     def retry(self) -> None:
-        """Send what could not be sent for want of memory or descriptors."""
+        """Send what could not be sent for want of memory or descriptors; refuse as above."""
+        self._refuse_waiting()
         for process in self._processes:
             if process.queue:
                 self._flush(process)
@@ -210,7 +222,8 @@ class Processes:
         if lane == FRONT:
             self.drop(offer.message.sock, offer.peer)
         else:
-            message = Message(GIVE, _BUSY, offer.message.peer, sock=offer.message.sock)
+            code = self._refusal(lane) or _BUSY
+            message = Message(GIVE, code, offer.message.peer, sock=offer.message.sock)
             self.give(FRONT, Offer(message, offer.peer))
 
     def drop(self, sock: socket.socket | None, peer: str | None) -> None:

@@ -30,6 +30,8 @@ from .table import FRONT
 
 ALL = "all"
 """What LOADED says once every lane can be forked."""
+COMPILING = "kernels are being compiled, once on this machine"
+"""What the board says of a template for as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ class _Template:
             compiling()
             return 0
 
+        self._slot.publish(COMPILING)
         pid = fork(run, self._control.close)
         end = os.pidfd_open(pid)
         try:
@@ -113,6 +116,7 @@ class _Template:
                     return False
         finally:
             os.close(end)
+            self._slot.publish(None)
         os.waitpid(pid, 0)
         return True
 

@@ -157,6 +157,7 @@ class Wiring:
         if slot is self._board.acceptor:
             load = self._board.workers
             acceptor = Acceptor(self._listeners, self._limits, lambda index: load[index].running)
+            acceptor.processes.starting = lambda: self._board.compiling is not None
             run_acceptor(acceptor, control, slot.beat, self._drain_delay)
             return 0
         for sock in self._listeners:

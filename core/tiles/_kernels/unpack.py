@@ -101,7 +101,8 @@ def _reverse(row: npt.NDArray[np.unsignedinteger]) -> None:
 def _run(raw: Octets, start: int, row: Pixels, depth: int, distance: int) -> None:
     """Unpack a run of pixels of a counter depth."""
     if depth == 1:
-        _bits(raw, start, row)
+        # Never of wider pixels, for which it takes a minute to compile.
+        _bits(raw, start, row.view(np.uint8))
     elif depth == 6:
         _octets(raw, start, row)
     elif depth == 12:

@@ -3,38 +3,64 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
+from ...arrays import Array
 from ...errors import ShapeError
-from ..recording import Extent, FileInfo, Hints
+from ..recording import Extent, FileInfo, Hints, RangeReader
 from .files import Files, extension
 from .format import Format, Found, check_shape
 
 NUMERIC = "biufc"
 """Kinds of dtype allowed for pixels."""
 
-_SAMPLE = 1 << 16
-"""Bytes of the first frame that are looked at."""
+_LOOKED = 4
+"""Frames that are looked at, from the first to the last."""
+_SAMPLE = 1 << 14
+"""Bytes of each."""
 _DOUBTFUL = 8
 """How much larger the values of a wrong byte order are at least."""
+_NEGATIVE = 0.75
+"""Part of the values that are negative with a wrong sign."""
 
 
-def _doubts(octets: bytes, dtype: np.dtype[Any]) -> list[str]:
-    """Return a note if integers are much smaller in the other byte order than in the stated one."""
-    count = len(octets) // dtype.itemsize
-    if dtype.kind not in "iu" or not count:
+def _doubts(frames: Sequence[bytes], dtype: np.dtype[Any]) -> list[str]:
+    """Return a note if integers look as if they were of another byte order, or without a sign."""
+    if dtype.kind not in "iu" or not frames:
         return []
-    other = dtype.newbyteorder("S")
-    most, swapped = (
-        float(np.abs(np.frombuffer(octets, each, count).astype(np.float64)).max())
-        for each in (dtype, other)
-    )
-    if swapped * _DOUBTFUL > most or not most:
-        return []
-    values = f"as {dtype.str} values of the first frame reach {most:,.0f}"
-    return [f"{values}, as {other.str} at most {swapped:,.0f}: is the byte order of dtype right?"]
+    other, said = dtype.newbyteorder("S"), f"as {dtype.str} "
+    stated = [np.frombuffer(octets, dtype) for octets in frames]
+    most = [_largest(values) for values in stated]
+    swapped = [_largest(values.view(other)) for values in stated]
+    wrong = [pair for pair in zip(most, swapped, strict=True) if pair[1] * _DOUBTFUL <= pair[0]]
+    # Of a frame of zeros, and of one of a single value, either may be right.
+    if len(wrong) > sum(a * _DOUBTFUL <= b for a, b in zip(most, swapped, strict=True)):
+        high, low = map(max, zip(*wrong, strict=True))
+        said += f"values reach {high:,.0f}, as {other.str} at most {low:,.0f}"
+        return [f"{said}: is the byte order of dtype right?"]
+    share = np.mean([values < 0 for values in stated])
+    unsigned = dtype.str.replace("i", "u")
+    text = f"{said}{share:.0%} of the values are negative: is it {unsigned}?"
+    return [text] if share > _NEGATIVE else []
+
+
+def _largest(values: Array) -> float:
+    return float(np.abs(values.astype(np.float64)).max())
+
+
+def _samples(reader: RangeReader, extents: Sequence[Extent], size: int) -> Iterator[bytes]:
+    """Yield the beginnings of some frames."""
+    ends = list(accumulate(extent.frames for extent in extents))
+    looked = range(_LOOKED) if ends[-1] else ()
+    for number in sorted({k * (ends[-1] - 1) // (_LOOKED - 1) for k in looked}):
+        extent = extents[k := bisect_right(ends, number)]
+        start = extent.offset + (number - ends[k] + extent.frames) * extent.stride
+        yield reader.read(extent.file, start, start + size)
 
 
 class Raw(Format):
@@ -84,11 +110,9 @@ class Raw(Format):
                 files.notes.append(
                     f"{file.name}: {rest} bytes after the last whole frame are not used"
                 )
-            if not file.index:
-                start, size = file_header + frame_header, stride - frame_header - frame_footer
-                octets = file.reader.read(0, start, start + min(size, _SAMPLE))
-                files.notes.extend(_doubts(octets, dtype))
             extents.append(Extent(file.index, frames, file_header + frame_header, stride))
+        size = min(math.prod(sig_shape), _SAMPLE // dtype.itemsize) * dtype.itemsize
+        files.notes.extend(_doubts([*_samples(files.first.reader, extents, size)], dtype))
         return Found(
             extents=extents,
             sig_shape=sig_shape,

@@ -82,6 +82,16 @@ def test_datasets_are_listed(place: Service) -> None:
     assert ident in page(place, f"/console/datasets/{ident}")
 
 
+def test_a_broken_dataset_can_be_deleted(place: Service, roots: Path) -> None:
+    np.save(roots / "gone.npy", np.zeros((2, 3, 4), "<u2"))
+    ident = post(place, "/v1/datasets", {"files": ["gone.npy"]})["id"]
+    assert f"/v1/datasets/{ident}/image.png" in page(place, f"/console/datasets/{ident}")
+    (roots / "gone.npy").unlink()
+    text = place.get(f"/console/datasets/{ident}", [HTML]).body.decode()
+    assert f'data-path="/v1/datasets/{ident}"' in text
+    assert "data-path" not in place.get("/console/datasets/none", [HTML]).body.decode()
+
+
 def answers(service: Service, *paths: str) -> list[Answer]:
     return [service.get(path, [HTML]) for path in paths]
 

@@ -13,7 +13,7 @@ import pytest
 from app.datasets.catalogue import Catalogue
 from app.datasets.files.buffers import BufferPool
 from app.datasets.files.roots import FileMissingError, Roots
-from app.datasets.opened import OpenDataset
+from app.datasets.opened import MAX_POSITIONS, OpenDataset
 from app.datasets.spec import parse_dataset
 from app.errors import DataChangedError, InvalidOptionError, problem_of
 from app.http.identity import SINGLE_USER, Identity
@@ -284,6 +284,22 @@ def test_a_scan_has_a_position_for_each_frame(
     assert e.value.members["option"] == "nav_shape"
     described = desk.register(id="a", partial=True, **entry).describe()
     assert described["notes"]
+
+
+def test_a_declared_scan_has_so_many_positions(desk: Desk) -> None:
+    with pytest.raises(InvalidOptionError, match=f"positions, more than {MAX_POSITIONS:,}"):
+        desk.register(id="a", nav_shape=[1 << 17, 1 + (1 << 15)], partial=True)
+    assert desk.register(id="a", nav_shape=[1 << 17, 1 << 15], partial=True).describe()["notes"]
+
+
+def test_a_file_that_can_no_longer_be_read_has_changed(desk: Desk) -> None:
+    desk.register(id="a")
+    os.truncate(desk.root / "scan.npy", 100)
+    for _ in ("the one that had it open", "another process"):
+        with pytest.raises(DataChangedError, match=r"was registered, <u2 .*: scan.npy: the"):
+            desk.open("a")
+        desk.catalogue.close()
+        desk.start()
 
 
 def test_frames_before_the_scan_are_left_out_by_sync_offset(desk: Desk) -> None:

@@ -65,7 +65,7 @@ def test_cpu_time_ends_and_the_error_names_stage_budget_limit_and_setting(
         budget.run(burn, "filter")
     error = info.value
     assert (error.stage_name, error.budget) == ("filter", "cpu")
-    assert (error.limit, error.setting) == (0.02, "request_cpu_seconds")
+    assert (error.limit, error.setting) == (0.02, "THALWEG_REQUEST_CPU_SECONDS")
 
 
 def test_cpu_time_of_all_threads_counts(budget: RequestBudget) -> None:

@@ -53,6 +53,9 @@ def test_all_must_have_started(crew: Crew) -> None:
     answer = crew.ask()
     assert answer["status"] == "not ready"
     assert answer["reasons"] == ["worker 2: it has not started"]
+    crew.board.templates[0].publish("kernels are being compiled, once on this machine")
+    assert crew.ask()["reasons"] == ["worker 2: kernels are being compiled, once on this machine"]
+    crew.board.templates[0].publish(None)
     crew.say(2, COLD)
     assert crew.ask()["reasons"] == ["worker 2: kernels are being compiled"]
     crew.say(2, OK)

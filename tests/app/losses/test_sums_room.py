@@ -127,7 +127,7 @@ def test_a_summary_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     rooms = Rooms(tmp_path)
     with pytest.raises(BudgetExceededError) as caught:
         rooms.compute(FIRST + 3000)
-    assert caught.value.setting == "request_memory"
+    assert caught.value.setting == "THALWEG_REQUEST_MEMORY"
     assert "aggregate" in str(caught.value.hint)
     assert rooms.reservations.reserved == 0
 

@@ -65,7 +65,23 @@ def test_datasets_say_their_shape(
     monkeypatch.setattr("app.client.datasets.blocking.Datasets.list", lambda _: ["scan"])
     assert main(["ls", "datasets", "-l", "--url", service.url]) == 0
     assert "scan" in (line := capsys.readouterr().out)
-    assert line.endswith("(2, 3) frames of (4, 3) <u2\n")
+    assert line.endswith("(2, 3) frames of (4, 3) <u2, stored as >u2\n")
+
+
+def test_a_broken_dataset_hides_no_other(
+    service: FakeService, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.client.datasets.blocking.Datasets.list", lambda _: ["gone", "scan"])
+    assert main(["ls", "datasets", "-l", "--url", service.url]) == 0
+    broken, whole = capsys.readouterr().out.splitlines()
+    assert broken.split()[:3] == ["dataset", "gone", "[not-found]"]
+    assert whole.endswith("(2, 3) frames of (4, 3) <u2, stored as >u2")
+    assert main(["ls", "datasets", "-l", "--json", "--url", service.url]) == 0
+    found = json.loads(capsys.readouterr().out)["datasets"]
+    assert [(row["id"], row.get("problem", {}).get("code")) for row in found] == [
+        ("gone", "not-found"),
+        ("scan", None),
+    ]
 
 
 def test_a_key_for_one_kind_lists_that(

@@ -56,6 +56,7 @@ class FakeScan:
             "nav_shape": list(self.values.shape[:2]),
             "sig_shape": list(self.values.shape[2:]),
             "dtype": self.values.dtype.str,
+            "stored_dtype": self.values.dtype.newbyteorder(">").str,
             "fingerprint": self.fingerprint,
         }
 

@@ -64,6 +64,12 @@ def test_whole_tiles_are_one_run() -> None:
     assert [len(list(plan.runs(box))) for box in plan.boxes()] == [1] * 40
 
 
+def test_crumbs_are_warned_of() -> None:
+    with pytest.warns(UserWarning, match=r"16,384 tiles of .* give one such as \(1, 1, 4, 4\)"):
+        Plan((64, 32), (4, 4), np.dtype("<f4"), (1, 1, 2, 1)).warn_of_crumbs()
+    Plan((64, 32), (4, 4), np.dtype("<f4"), (1, 32, 4, 4)).warn_of_crumbs()
+
+
 def test_a_plan_of_an_answer() -> None:
     plan = Plan.parse(ABOUT)
     assert (plan.shape, plan.tiles, plan.nbytes) == ((4, 3, 5), 4, 120)

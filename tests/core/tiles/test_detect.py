@@ -134,8 +134,8 @@ def test_order_is_by_number_of_any_length(fmt: object) -> None:
 @pytest.mark.parametrize(
     ("stored", "stated", "note"),
     [
-        ("<u2", ">u2", "as >u2 values of the first frame reach 65,282, as <u2 at most 767"),
-        (">i4", "<i4", "as <i4 values of the first frame reach 2,147,352,576, as >i4 at most 767"),
+        ("<u2", ">u2", "as >u2 values reach 65,282, as <u2 at most 767"),
+        (">i4", "<i4", "as <i4 values reach 2,147,483,648, as >i4 at most 767"),
         ("<u2", "<u2", None),
         ("<f4", ">f4", None),
     ],
@@ -145,3 +145,23 @@ def test_a_doubtful_byte_order_is_noted(stored: str, stated: str, note: str | No
     hints = Hints(dtype=np.dtype(stated), sig_shape=(256,))
     notes = read({"a.raw": frames.tobytes()}, hints).notes
     assert notes == () if note is None else [note in each for each in notes] == [True]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "note"),
+    [("<u2", None), (">u2", "is the byte order of dtype right?"), ("<i2", None)],
+)
+def test_no_single_frame_hides_a_byte_order(dtype: str, note: str | None) -> None:
+    """As much by its values as by what other frames and files have."""
+    frames = np.random.default_rng(1).integers(0, 4000, (16, 8, 8)).astype("<u2")
+    frames[0] = 60000
+    files = {"a_1.raw": frames[:2].tobytes(), "a_2.raw": frames[2:].tobytes()}
+    notes = read(files, Hints(dtype=np.dtype(dtype), sig_shape=(8, 8))).notes
+    assert notes == () if note is None else [note in each for each in notes] == [True]
+
+
+@pytest.mark.parametrize(("low", "noted"), [(60000, True), (0, False)])
+def test_values_without_a_sign_are_noted(low: int, noted: bool) -> None:
+    frames = np.where(np.arange(4 * 64) % 2, low, 65535).astype("<u2")
+    notes = read({"a.raw": frames.tobytes()}, Hints(dtype=np.dtype("<i2"), sig_shape=(8, 8))).notes
+    assert ["as <i2 100% of the values are negative: is it <u2?"] * noted == list(notes)

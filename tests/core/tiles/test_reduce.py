@@ -123,6 +123,24 @@ def test_a_detector_beside_the_frame_is_named_by_its_members() -> None:
         parse_reduction({"op": "virtual", "detectors": [disk]}, (8, 11))
 
 
+@pytest.mark.parametrize(
+    "detector",
+    [
+        {"disk": {"centre": [2.5, 2.5], "radius": 0}},
+        {"annulus": {"centre": [2.5, 2.5], "inner": 0.1, "outer": 0.2}},
+    ],
+)
+def test_a_detector_between_pixels_is_no_map_of_zeros(detector: dict[str, Any]) -> None:
+    with pytest.raises(ShapeError, match=r"of centre \[2.5, 2.5\], radius 0.* has no pixel"):
+        run({"op": "virtual", "detectors": [detector]}, np.ones((2, 8, 11), "f4"), [])
+
+
+def test_a_mean_of_whole_numbers_is_their_sum_divided() -> None:
+    frames = np.random.default_rng(3).integers(0, 1 << 16, (37, 8, 11)).astype("f4")
+    mean = run({"op": "mean"}, frames, [5, 20])["mean"]
+    np.testing.assert_array_equal(mean, frames.sum(0, dtype="f8") / 37)
+
+
 @pytest.mark.parametrize("spec", [{"op": "std", "over": "pixels"}, {"op": "com"}])
 def test_small_frames_are_reduced_some_at_a_time(spec: dict[str, Any]) -> None:
     frames = np.zeros((40_000, 1, 1), "f4")
@@ -154,6 +172,7 @@ def test_results_over_pixels_are_copied_once_and_some_at_a_time() -> None:
         ({"annulus": {"centre": [1, 1], "outer": 3}}, "an annulus lacks inner: its members are"),
         ({"annulus": {"centre": [1, 1], "inner": None, "outer": 3}}, "inner has None, which"),
         ({"disk": {"centre": [1, 1]}}, "a disk lacks radius"),
+        ({"disk": {"centre": [1, 1], "radius": -5}}, "a disk of radius -5 has no pixels: the"),
     ],
 )
 def test_what_is_wrong_with_a_detector(detector: dict[str, Any], said: str) -> None:

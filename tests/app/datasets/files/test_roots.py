@@ -491,3 +491,12 @@ def test_a_link_into_the_data_directory_is_not_followed(
         roots.below(moving)
     # Without the data directory the root leads where it leads.
     assert content(Roots([moving]), "token.keys") == b"key"
+
+
+def test_a_name_that_begins_at_a_root_is_told_how_to_begin(tmp_path: Path) -> None:
+    with pytest.raises(FileMissingError) as beside:
+        Roots([tmp_path]).expand([f"{tmp_path.name}/s.raw"])
+    assert str(beside.value.hint).endswith("roots of the service: here, 's.raw'")
+    with pytest.raises(FileMissingError) as other:
+        Roots([tmp_path]).expand(["~/s.raw"])
+    assert "~ stands for no directory" in str(other.value.hint)

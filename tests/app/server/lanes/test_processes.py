@@ -114,6 +114,27 @@ def test_connections_wait_for_a_lane_that_is_down_and_others_do_not_notice() -> 
         assert place.connected == 4
 
 
+def test_while_kernels_are_compiled_nobody_waits_for_a_lane(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("app.server.lanes.acceptor._TICK_SECONDS", 0)
+    with accepting() as place:
+        front = place.lane(FRONT, 0)
+        place.client(LINES[LONG])
+        assert front.offers() == []
+        place.acceptor.processes.starting = lambda: True
+        place.client(LINES[QUICK])
+        assert [message.text for message in front.take(2)] == ["starting", "starting"]
+        front.die()
+        # The front does not need them: it is back in a moment.
+        place.client(LINES[FRONT])
+        (message,) = place.lane(FRONT, 0).take()
+        assert message.text == ""
+        long = place.lane(LONG, 1)
+        place.client(LINES[LONG])
+        long.take()
+
+
 @pytest.mark.parametrize("hangs", [False, True])
 def test_those_who_wait_for_a_lane_leave_room_for_others(hangs: bool) -> None:
     with accepting(connections=600) as place:

@@ -54,6 +54,8 @@ def test_the_front_answers_and_is_replaced_while_kernels_are_compiled(tmp_path: 
         os.kill(first, signal.SIGKILL)
         until(lambda: service.get("/front")["pid"] != first)
         assert len(service.lanes()) == 1
+        until(lambda: [e for e in service.events() if e["event"] == "compiling"])
+        assert service.get("/quick")["code"] == "starting"
         compiling.unlink()
         service.wait()
         assert service.end(signal.SIGTERM) == 0
