@@ -112,12 +112,13 @@ def _check(registered: Registered, tokens: BatchTokens, sources: Iterable[Pinned
         DataChangedError: it has another; names the datasets that are not as they were registered,
             or all of them if only the token is of others.
     """
-    was, pins = {source["pinned_fingerprint"] for source in registered.sources}, registered.pins()
-    # What it was at another number of items, the record does not tell.
+    pins = registered.pins()
+    was = {source.get("pinned_fingerprint") for source in registered.sources}
+    # What it was at another number of items, or when fewer things were recorded, nothing tells.
     changed = [
         source.key
         for source in sources
-        if source.fingerprint.hex() not in was and source.count == pins[source.key]
+        if not was & {source.fingerprint.hex(), None} and source.count == pins[source.key]
     ]
     ids = {repr(json.loads(key)["dataset"]) for key in changed or registered.keys}
     tokens.check(registered.fingerprint, (" and " if changed else " or ").join(sorted(ids)))
