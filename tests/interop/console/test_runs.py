@@ -246,7 +246,7 @@ def test_runs_whose_periods_weigh_differently_say_so(
     weighted = make_run(client, ["ept"], "periods")
     for other, is_told in ((weighted, True), (points, False)):
         wide.open(f"{server.url}/console/runs/{whole}?runs={other}&diff=1")
-        wide.wait(f"{DRAWN} && document.querySelectorAll('.chip').length === 1")
+        wide.wait(f"{DRAWN} && document.querySelector('#laid-over .chip') !== null")
         caption = wide.text("#curves figcaption")
         assert ("weigh differently: a difference mixes" in caption) == is_told
         assert caption.count("6,000 weighted periods") == int(is_told)
