@@ -1,6 +1,6 @@
 // The curves of a run that is done: exceedance curves, averages, and losses by period. What is shown
 // is in the address, so that a link shows the same.
-import { at, bind, comesBack, fill, isAway, json, make, numbersOf, post, show, state, whenColoured } from "./api.js";
+import { at, bind, comesBack, fill, isAway, json, make, mark, numbersOf, post, show, state, whenColoured } from "./api.js";
 import { chart, clear, colours, picture } from "./chart.js";
 import { TYPES, isPointOf, lossesAt, readCurves, tabled, union } from "./curve.js";
 import { answered, readLines, readRecords } from "./records.js";
@@ -53,6 +53,9 @@ const find = (selector) => root.querySelector(selector);
 const [problem, busy, figure, caption, canvas] = [".problem", "#busy", "figure", "figcaption", ".canvas"].map(find);
 const [numbers, links, averages, periods, offers] = ["#ep-table", ".links", "#averages", "#by-period", "#offers"].map(find);
 const controls = [...root.querySelectorAll(".controls [name]")];
+
+const ends = controls.filter(({ name }) => ["from", "to"].includes(name));
+const unmark = () => ends.forEach((input) => mark(input, ""));
 
 const types = () => list("types", DEFAULTS.types);
 const without = (run) => list("runs").filter((each) => each !== run).join(",");
@@ -159,11 +162,13 @@ async function curvesOf(run, ids, signal) {
   return Object.assign({}, ...await Promise.all(ids.map((id) => known.get(id).promise)));
 }
 
-// Whether curves of a run have every point.
-function isWhole(run) {
-  const { described } = facts.get(run), variant = described.results[variantOf(run, "ept", run === own ? state.get("variant") : "")];
-  return ![described, variant].some(({ options, inputs }) => options.return_periods || inputs.return_periods);
+// What curves of a run are made of: options and inputs of the run, and those of its variant.
+function sources(run) {
+  const { described } = facts.get(run);
+  return [described, described.results[variantOf(run, "ept", run === own ? state.get("variant") : "")]].filter(Boolean);
 }
+const isWhole = (run) => !sources(run).some(({ options, inputs }) => options.return_periods || inputs.return_periods);
+const weightsOf = (run) => sources(run).findLast(({ inputs }) => inputs.periods)?.inputs.periods;
 
 // The series to draw: one for each run, summary and type that there is.
 function seriesOf(loaded, ids, calculation) {
@@ -199,13 +204,24 @@ function describe(loaded, series) {
   const absent = chosenSummaries.filter((id) => !series.some((each) => each.id === id));
   const thinned = drawn < points ? `${written(drawn)} of ${written(points)} points are drawn: those within 1.3 % of a return period of the one before are left out; the EPT of each run has all` : `${written(points)} points`;
   const what = `${types().map((type) => TYPES[type]).join(", ")} · ${calculation}`;
-  caption.replaceChildren(...[...loaded.keys()].flatMap((run) => [figureLine(what, run, run), make("br")]), make("span", { class: "faint" }, thinned),
+  const weigh = new Set([...loaded.keys()].map(weightsOf)).size > 1 ? [make("br"), "Their periods weigh differently: a difference mixes model and weights."] : [];
+  caption.replaceChildren(...[...loaded.keys()].flatMap((run) => [figureLine(what, run, run), make("br")]), make("span", { class: "faint" }, thinned), ...weigh,
     absent.length ? ` · There is no such curve of summary ${absent.join(", ")}.` : "");
 }
 
-// Losses at return periods of the table, of all series.
+// The range of the address; what is none, or none of the curves, is told at its field, and all is drawn.
+function rangeOf(years) {
+  const range = ends.map(({ name }) => { const value = Number(state.get(name)); return value > 0 ? value : null; });
+  const [from, to] = [range[0] ?? years[0], range[1] ?? years.at(-1)];
+  const isNone = from >= to && range.some(Boolean);
+  ends.forEach((input, k) => mark(input, input.validity.patternMismatch ? input.title : isNone && k === Number(range[1] !== null) ? `${from} to ${to} is no range of these curves: all is drawn` : ""));
+  return isNone ? [null, null] : range;
+}
+
+// Losses at return periods of the table, of all series, in the range that is seen.
 function drawNumbers(years, series) {
-  const at = tabled(years);
+  const [from, to] = rangeOf(years);
+  const at = tabled(years.filter((year) => year >= from && year <= (to ?? year)));
   const place = new Map([...years].map((year, k) => [year, k]));
   const columns = series.map((each) => {
     if (at.every((year) => place.has(year))) return at.map((year) => each.losses[place.get(year)]);
@@ -217,7 +233,7 @@ function drawNumbers(years, series) {
   const isExact = exact.map((each) => each.every(Boolean));
   const rows = places.map((k) => [written(at[k]), ...columns.map((column, c) => column[k] === null || exact[c][k] ? written(column[k]) : `≈ ${written(column[k])}`)]);
   numbers.replaceChildren(table(["Return period (years)", ...series.map((each) => each.name)], rows,
-    `Losses on these curves${isExact.every(Boolean) ? "." : "; with ≈ between two points, linear in the return period."}`));
+    `Losses on these curves${from || to ? ", in the range that is seen" : ""}${isExact.every(Boolean) ? "." : "; with ≈ between two points, linear in the return period."}`));
   return [["Return period", ...series.flatMap(({ name }, c) => (isExact[c] ? [name] : [name, `${name}: is between two points`]))],
     ...places.map((k) => [at[k], ...columns.flatMap((column, c) => (isExact[c] ? [column[k]] : [column[k], Number(column[k] !== null && !exact[c][k])]))])];
 }
@@ -257,7 +273,8 @@ async function drawCurves(signal) {
   const calculation = state.get("calc", "2");
   const { years, series } = seriesOf(loaded, chosenSummaries, calculation);
   describe(loaded, series);
-  drawLinks(chosenSummaries, loaded, drawNumbers(years, series));
+  const tell = () => drawLinks(chosenSummaries, loaded, drawNumbers(years, series));
+  tell();
   if (!series.length) {
     clear(canvas);
     canvas.replaceChildren(make("p", {}, "There is no such curve: choose another calculation, type or summary."));
@@ -269,8 +286,8 @@ async function drawCurves(signal) {
   chart(canvas, {
     xs: years, logarithmic: true, xTitle: "Return period (years)",
     yTitle: `${state.get("diff") === "1" && loaded.size === 2 ? "Difference of losses" : "Loss"}${state.get("currency") ? ` (${state.get("currency")})` : ""}`,
-    range: [Number(state.get("from")) || null, Number(state.get("to")) || null],
-    onZoom: (from, to) => { state.set({ from: from && String(Number(from.toPrecision(4))), to: to && String(Number(to.toPrecision(4))) }, true); drawControls(); },
+    range: rangeOf(years),
+    onZoom: (from, to) => { unmark(); state.set({ from: from && String(Number(from.toPrecision(4))), to: to && String(Number(to.toPrecision(4))) }, true); drawControls(); tell(); },
     series: series.map((each, k) => ({
       name: each.name, values: each.losses, dash: dashes[each.type], isPoint: isPointOf(each.parts),
       colour: colours()[(many ? groups.indexOf(`${each.run}/${each.id}`) : k) % colours().length],
@@ -322,7 +339,7 @@ async function drawAverages(signal) {
 
 function figureLine(what, run = own, name = short(run)) {
   const { perspective, samples, periods: years } = facts.get(run).about;
-  return [`run ${name}`, perspective, state.get("currency") || "currency not stated", what, samples && `${written(samples)} samples`, years && `${written(years)} periods`].filter(Boolean).join(" · ");
+  return [`run ${name}`, perspective, state.get("currency") || "currency not stated", what, samples && `${written(samples)} samples`, years && `${written(years)} ${weightsOf(run) ? "weighted " : ""}periods`].filter(Boolean).join(" · ");
 }
 
 // -- losses by period ----------------------------------------------------------------
@@ -381,11 +398,11 @@ async function change(values) {
 }
 
 bind(controls, change);
-find("#all").addEventListener("click", () => change({ from: "", to: "" }));
+find("#all").addEventListener("click", () => { unmark(); change({ from: "", to: "" }); });
 chooser.addEventListener("change", () => {
   if (chooser.value === "more") listRuns();
   else if (chooser.value) change({ runs: [...new Set([...list("runs"), chooser.value])].join(",") });
 });
-addEventListener("popstate", () => change({}));
+addEventListener("popstate", () => { unmark(); change({}); });
 root.hidden = false;
 whenColoured(() => change({}));

@@ -3,7 +3,6 @@
 // By the code of the problem, or by how its hint begins or what follows.
 const CODES = {
   unauthorized: "Sign in: the link is at the end of each page.",
-  "seal-refused": "Upload what is missing under Auxiliary files, or delete the faulty stream; then seal again.",
   "partition-taken": "Delete that stream on the page of the run, or choose a file with another number in its name.",
   "stream-failed": "Delete it on the page of the run; then choose the corrected file.",
   "upload-taken": "Choose the file again: it goes on where it stopped.",

@@ -64,6 +64,16 @@ export const digits = (v) =>
         : v.toLocaleString("en", { maximumSignificantDigits: Math.max(6, String(Math.trunc(Math.abs(v))).length) });
 
 const AROUND = 2;
+const LEAST = 512; // pixels of the longer side of a picture that is saved
+
+// Each pixel as a square of as many as make the picture large enough.
+function enlarged(canvas) {
+  const times = Math.ceil(LEAST / Math.max(canvas.width, canvas.height));
+  const all = make("canvas", { width: canvas.width * times, height: canvas.height * times }), context = all.getContext("2d");
+  context.imageSmoothingEnabled = false;
+  context.drawImage(canvas, 0, 0, all.width, all.height);
+  return all;
+}
 
 // A picture in a figure with the class "picture": its canvas, controls and tables.
 export class Picture {
@@ -109,7 +119,7 @@ export class Picture {
   savers() {
     const name = this.figure.id, rows = () => Array.from({ length: this.rows }, (_, y) => [...this.values.subarray(y * this.columns, (y + 1) * this.columns)]);
     const acts = {
-      png: () => savePicture(`${name}.png`, this.canvas),
+      png: () => savePicture(`${name}.png`, enlarged(this.canvas)),
       npy: () => save(`${name}.npy`, ...npy(this.values, this.rows, this.columns)),
       csv: () => save(`${name}.csv`, csv(rows())),
     };

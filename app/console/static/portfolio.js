@@ -266,6 +266,19 @@ function drawSaves(questions) {
   find("saves").replaceChildren("Save the picture: ", saver("png", () => savePicture("curves.png", picture(find("chart"), `Loss sets ${list("sets").join(", ")}`, ...layers.map(words))), refused), ...of);
 }
 
+// One that was deleted elsewhere is listed no more.
+async function learn(id, signal) {
+  try { sets.set(id, await json(`/v1/portfolios/loss-sets/${encodeURIComponent(id)}`, { signal })); } catch (error) {
+    if (error.status === 404) {
+      const box = document.querySelector(`#sets [value="${CSS.escape(id)}"]`);
+      if (box) box.checked = false;
+      box?.closest("tr").remove();
+      state.set({ sets: list("sets").filter((each) => each !== id).join(",") });
+    }
+    throw error;
+  }
+}
+
 // -- what is done ----------------------------------------------------------------------
 
 // Figures that are seen are no answer to what the page asks now.
@@ -297,7 +310,7 @@ async function draw({ moves = false } = {}) {
       for (const note of answer.notes ?? []) notes.add(named(note));
       return answer.tables;
     };
-    await Promise.all(ids.map(async (id) => sets.has(id) || sets.set(id, await json(`/v1/portfolios/loss-sets/${encodeURIComponent(id)}`, { signal }))));
+    await Promise.all(ids.map((id) => (moves && sets.has(id)) || learn(id, signal)));
     offerGroups(ids);
     const programme = layers.length ? { programme: { layers }, of: "net" } : null;
     const curves = { report: "summary", curves: "Ff", return_periods: years() };
@@ -431,4 +444,5 @@ addEventListener("popstate", () => {
   draw();
 });
 restore();
+document.addEventListener("visibilitychange", () => document.hidden || draw());
 whenColoured(() => draw());

@@ -40,6 +40,8 @@ async function describe() {
   described = await json(path);
   element("inputs").textContent = Object.keys(described.inputs).join(", ") || "none";
   element("notes").replaceChildren(...described.notes.map((note) => make("p", { class: "note" }, note)));
+  const periods = element("return-periods");
+  if (periods) periods.placeholder = described.inputs.return_periods ? "those of the uploaded file" : "none: every point of a curve";
   if (element("uploads")) lacks();
 }
 
@@ -118,7 +120,8 @@ async function attempt(work) {
     await work();
   } catch (error) {
     show(problem, error);
-    for (const each of error.streams ?? []) problem.append(make("br"), `Partition ${each.partition}: ${each.reason ?? ""} ${each.remedy ?? each.hint ?? ""}`);
+    const faulty = error.streams ?? [];
+    if (faulty.length > 1) for (const each of faulty) problem.append(make("br"), `Partition ${each.partition}: ${each.reason ?? ""} ${each.remedy ?? each.hint ?? ""}`);
   }
   watching.again();
 }

@@ -1,6 +1,7 @@
 // The table of the streams of a run, with how fast each comes.
 import { at, make, state } from "./api.js";
 import { size, written } from "./tables.js";
+import { fileOf } from "./upload.js";
 
 const MOST = 300; // rows; a run may have ten thousand streams, and pages list them
 const WINDOW = 3000; // milliseconds that a speed is of
@@ -38,6 +39,8 @@ export function draw(stream, act) {
     const next = [...body.rows].find((other) => parseInt(other.cells[0].textContent, 10) > stream.partition);
     body.insertBefore(row, next ?? null);
   }
+  const [name] = row.cells, file = fileOf(stream.id);
+  if (file && !name.childElementCount) name.append(make("div", { class: "faint" }, file));
   const [perSecond, events] = stream.state === "uploading" ? speeds(stream) : ["", ""];
   const whole = stream.length === null ? "" : ` of ${written(stream.length)}`;
   const values = [

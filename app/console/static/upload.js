@@ -79,7 +79,7 @@ class Transfer {
     this.bar = make("progress", { max: String(file.size || 1), value: "0", "aria-label": `Sent of ${file.name}` });
     this.said = make("span", { role: "status" });
     this.button = make("button", { class: "plain", type: "button", onclick: () => this.running ? this.pause() : this.start() }, "Pause");
-    this.out = make("button", { class: "plain", type: "button", hidden: true, onclick: () => { this.over = true; this.row.remove(); this.left(); } }, "Leave out");
+    this.out = make("button", { class: "plain", type: "button", hidden: true, onclick: () => this.leave() }, "Leave out");
     this.row = make("li", {}, make("strong", {}, file.name), size(file.size), this.bar, this.said, this.button, " ", this.out);
     this.say("waiting");
   }
@@ -105,6 +105,17 @@ class Transfer {
     next();
   }
 
+  async leave() {
+    this.over = true;
+    try {
+      await this.left();
+      this.row.remove();
+    } catch (error) {
+      this.over = false;
+      show(this.said, error);
+    }
+  }
+
   async run() {
     this.controller = new AbortController();
     this.running = true;
@@ -120,9 +131,10 @@ class Transfer {
       if (this.controller.signal.aborted) this.say("paused");
       else {
         show(this.said, error);
+        this.isFaulty = error.state === "failed";
         this.row.classList.add("failed");
         this.out.hidden = false;
-        this.button.hidden = [400, 422].includes(error.status) || error.state === "failed"; // the same file fails again
+        this.button.hidden = [400, 422].includes(error.status) || this.isFaulty; // the same file fails again
       }
       this.button.textContent = "Continue";
     }
@@ -139,6 +151,7 @@ function next() {
 }
 
 export const areOver = () => transfers.every((each) => each.over);
+export const fileOf = (stream) => transfers.find((each) => each.stream === stream)?.file.name ?? recall(stream);
 export const isTransferring = (stream) => transfers.some((each) => each.stream === stream && !each.over);
 
 // Offers uploads to a run.
@@ -195,6 +208,7 @@ export function offerUploads({ path, changed }) {
     const beginning = await digest(file), all = await streams(signal);
     const found = await find(file, beginning, all, signal);
     transfer.stream = found?.id ?? await create(file, beginning, all, signal);
+    transfer.isOwn = !found;
     remember(transfer.stream, file.name);
   }
 
@@ -241,7 +255,11 @@ export function offerUploads({ path, changed }) {
   function add(transfer) {
     for (const each of failedOf(transfer.kind)) each.out.click();
     transfers.push(transfer);
-    transfer.left = changed;
+    // Its stream goes, too, unless it was begun by another page and may go on there.
+    transfer.left = async () => {
+      if (transfer.stream && (transfer.isOwn || transfer.isFaulty)) await request(address(transfer.stream), { method: "DELETE" });
+      changed();
+    };
     listed.append(transfer.row);
     transfer.start();
   }

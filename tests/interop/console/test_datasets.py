@@ -177,7 +177,9 @@ def test_the_sum_of_a_region_is_that_of_its_frames(page: Page, server: ServerPro
         page.saved(f"document.querySelector('#frame [aria-label=\"frame: {form}\"]')")
         for form in ("png", "npy", "csv")
     )
-    assert png.startswith(b"\x89PNG")
+    sides = np.frombuffer(png, ">u4", 2, 16)
+    assert max(sides) >= 512
+    assert set(sides / summed.shape[::-1]) == {-(-512 // max(summed.shape))}
     np.testing.assert_array_equal(np.load(io.BytesIO(npy)), summed)
     np.testing.assert_array_equal(np.loadtxt(io.BytesIO(csv), delimiter=","), summed)
     page.run("document.querySelector('#scan .stage').focus()")

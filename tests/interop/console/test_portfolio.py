@@ -294,6 +294,21 @@ def test_a_page_goes_on_once_the_service_is_back(page: Page, server: Service, ch
     page.errors[:] = [error for error in page.errors if "ERR_" not in error]
 
 
+def test_a_loss_set_that_was_deleted_elsewhere_is_listed_no_more(
+    page: Page, server: Service, run: str
+) -> None:
+    body = json.dumps({"run": run, "name": "brief"}).encode()
+    assert ask(server, Post("/v1/portfolios/loss-sets", [body])).status == 201
+    page.open(f"{server.url}/console/portfolio?sets=brief")
+    drawn(page, [])
+    assert page.run("fetch('/v1/portfolios/loss-sets/brief', {method: 'DELETE'}).then((a) => a.ok)")
+    page.run("document.dispatchEvent(new Event('visibilitychange'))")
+    page.wait("document.getElementById('problem').innerText.includes('no loss set')")
+    assert page.run("document.querySelector('#sets [value=brief]')") is None
+    assert page.run("location.search") == ""
+    page.errors[:] = [error for error in page.errors if "404" not in error]
+
+
 def test_an_address_that_is_wrong_is_told(page: Page, server: Service, chosen: str) -> None:
     page.open(f"{chosen}&layers=%5B1%5D")
     drawn(page, [])

@@ -69,11 +69,17 @@ def complaints(page: Page) -> list[str]:
     return page.errors
 
 
-def make_run(client: Client, reports: list[str], **options: Any) -> str:  # noqa: ANN401
-    """A run that is done; its summaries have names that would be markup."""
+def make_run(
+    client: Client,
+    reports: list[str],
+    *extra: str,
+    **options: Any,  # noqa: ANN401
+) -> str:
+    """A run that is done, with ``extra`` inputs; its summaries have names that would be markup."""
     files = generate_inputs(SPEC)
     info = f'summary_id,Name\n1,"{HOSTILE}"\n2,Coast\n3,Hills\n'.encode()
     inputs = {"occurrence": files["occurrence.bin"], "summary_info": info}
+    inputs |= {name: files[f"{name}.bin"] for name in extra}
     run = client.runs.create("gul", reports, inputs=inputs, **options)
     client.runs.upload(run, b"".join(generate_stream(SPEC)))
     client.runs.seal(run)
@@ -232,6 +238,64 @@ def test_runs_are_laid_over_each_other_and_subtracted(
         assert shown.startswith("≈") == (between == "1")
     assert wide.saved("document.querySelectorAll('.links button')[1]").startswith(b"\x89PNG")
     assert complaints(wide) == []
+
+
+def test_runs_whose_periods_weigh_differently_say_so(
+    wide: Page, server: ServerProcess, client: Client, points: str, whole: str
+) -> None:
+    weighted = make_run(client, ["ept"], "periods")
+    for other, is_told in ((weighted, True), (points, False)):
+        wide.open(f"{server.url}/console/runs/{whole}?runs={other}&diff=1")
+        wide.wait(f"{DRAWN} && document.querySelector('#laid-over .chip') !== null")
+        caption = wide.text("#curves figcaption")
+        assert ("weigh differently: a difference mixes" in caption) == is_told
+        assert caption.count("6,000 weighted periods") == int(is_told)
+
+
+def test_a_range_that_is_none_is_told_at_its_field(
+    wide: Page, server: ServerProcess, points: str
+) -> None:
+    told = "document.querySelector('[name=%s]').closest('label').innerText"
+    least = "document.querySelector('.canvas').chart.scales.x.min"
+    for query, name, said in (
+        ("from=0", "from", "above 0"),
+        ("to=-5", "to", "above 0"),
+        ("to=abc", "to", "above 0"),
+        ("from=100&to=50", "to", "100 to 50 is no range"),
+        ("from=9000", "from", "9000 to 500 is no range"),
+    ):
+        wide.open(f"{server.url}/console/runs/{points}?{query}")
+        wide.wait(f"{DRAWN} && {told % name}.includes({json.dumps(said)}) && {least} === 50")
+        assert len(wide.run(TABLE)) == 5
+    wide.open(f"{server.url}/console/runs/{points}?from=100&to=50")
+    wide.wait(f"{told % 'to'}.includes('no range')")
+    put(wide, "[name=from]", 20)
+    wide.wait(f"!{told % 'to'}.includes('no range') && {least} === 20")
+    assert [row[0] for row in wide.run(TABLE)[1:]] == ["50"]
+    wide.run("document.getElementById('all').click()")
+    wide.wait(f"{least} === 50")
+
+
+def test_the_table_and_its_csv_are_of_the_range_that_is_seen(
+    wide: Page, server: ServerProcess, points: str
+) -> None:
+    wide.open(f"{server.url}/console/runs/{points}")
+    wide.wait(DRAWN)
+    x, y, to = wide.run(
+        "(() => { const c = document.querySelector('.canvas').chart;"
+        "c.over.scrollIntoView({block: 'center'}); const box = c.over.getBoundingClientRect();"
+        "const left = (year) => box.left + c.valToPos(year, 'x');"
+        "return [left(80), box.top + 50, left(300)] })()"
+    )
+    wide.mouse("mouseMoved", x, y)
+    wide.mouse("mousePressed", x, y)
+    wide.mouse("mouseMoved", to, y)
+    wide.mouse("mouseReleased", to, y)
+    wide.wait(f"{TABLE}.length === 3 && location.search.includes('from=')")
+    assert [row[0] for row in wide.run(TABLE)[1:]] == ["250", "100"]
+    assert "in the range that is seen" in wide.text("#ep-table caption")
+    saved = wide.saved("document.querySelector('.links button')").decode()
+    assert [row[0] for row in csv.reader(saved.splitlines())] == ["Return period", "250", "100"]
 
 
 def test_another_run_is_chosen_from_a_list(
@@ -479,6 +543,8 @@ def test_files_are_dropped_where_storage_is_blocked(
     wide.drop("#drop-streams", {"p2.bin": content[:1000], "p1.bin": content})
     wide.wait("document.querySelector('#streams .state.complete') !== null")
     wide.wait("document.querySelector('#streams .state.failed') !== null")
+    first = "document.querySelector('#streams tbody tr').cells[0].innerText"
+    wide.wait(f"/1\\s+p1.bin/.test({first})")
     good, bad = client.runs.streams(run)
     assert (good.partition, good.offset, bad.partition) == (1, len(content), 2)
     fault = bad.fault
@@ -491,3 +557,11 @@ def test_files_are_dropped_where_storage_is_blocked(
     wide.run("document.querySelectorAll('#streams tbody tr')[1].querySelector('button').click()")
     wide.run("document.querySelectorAll('#streams tbody tr')[1].querySelector('button').click()")
     wide.wait("document.getElementById('lacks').innerText === 'Nothing is missing.'")
+    wide.drop("#drop-streams", {"p3.bin": content})
+    wide.wait("document.querySelectorAll('#streams .state.complete').length === 2")
+    wide.wait("!document.getElementById('seal').disabled")
+    wide.run("document.getElementById('seal').click()")
+    wide.wait("document.getElementById('problem').innerText.includes('Delete one of the two')")
+    said = wide.text("#problem")
+    assert said.count("the same bytes") == 1
+    assert "Auxiliary" not in said

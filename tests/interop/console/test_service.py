@@ -116,19 +116,25 @@ def test_the_files_of_a_folder_are_taken_by_their_names(page: Page, service: Ser
     stream = b"".join(generate_stream(SPEC))
     inputs = {name.replace(".", "_"): data for name, data in generate_inputs(SPEC).items()}
     page.open(address(service, "/"))
-    drop(page, **inputs, flip1_bin=stream[: len(stream) // 2], P1_bin=stream)
+    drop(page, **inputs, P2_bin=stream[: len(stream) // 2], P1_bin=stream)
     page.wait("document.querySelectorAll('#transfers li.failed').length === 1")
-    assert "flip1.bin" in page.text("#transfers li.failed")
+    assert "P2.bin" in page.text("#transfers li.failed")
     page.run("[...document.querySelectorAll('.failed button')].at(-1).click()")
-    page.wait("document.getElementById('lacks')?.innerText.includes('is faulty: delete it')")
+    page.wait("document.getElementById('lacks')?.innerText === 'Nothing is missing.'")
+    asked = "document.getElementById('return-periods')"
+    page.wait(f"{asked}.placeholder === 'those of the uploaded file'")
     ident = page.run("location.pathname.split('/').pop()")
     run = service.get(f"/v1/runs/{ident}").json()
     assert "return_periods" not in run["options"]
     assert {"occurrence", "return_periods"} <= run["inputs"].keys()
     streams = service.get(f"/v1/runs/{ident}/streams").json()["streams"]
-    assert {each["partition"]: each["state"] for each in streams} == {1: "complete", 2: "failed"}
+    assert {each["partition"]: each["state"] for each in streams} == {1: "complete"}
     page.open(address(service, f"/console/runs/{ident}"))
-    page.wait("document.querySelector('#streams tbody')?.innerText.includes('flip1.bin')")
+    page.wait("document.getElementById('lacks')?.innerText === 'Nothing is missing.'")
+    page.drop("#drop-streams", {"P2.bin": stream})
+    page.wait("document.querySelectorAll('#streams .state.complete').length === 2")
+    names = "[...document.querySelectorAll('#streams tbody th')].map((head) => head.innerText)"
+    page.wait(f"{names}.join(' ').replace(/\\s+/g, ' ') === '1 P1.bin 2 P2.bin'")
     page.open(address(service, "/"))
     drop(page, occurrence_csv=inputs["occurrence_csv"], P1_bin=stream)
     page.wait("document.getElementById('unknown').innerText.includes('number of periods')")
