@@ -93,6 +93,16 @@ def test_the_same_losses_in_another_form_are_not_added(desk: Desk, cut: str) -> 
     assert desk.ask(loss_sets=[{"id": "a"}, {"id": "c"}], report="averages").status_code == 200
 
 
+def test_other_losses_are_added_however_small_they_are(desk: Desk) -> None:
+    book = Book()
+    book.losses = {key: loss / 1e9 for key, loss in book.losses.items()}
+    desk.make(desk.run(book), name="a")
+    book.losses[next(iter(book.losses))] += sum(book.losses.values()) / 1000
+    desk.make(desk.run(book), name="b")
+    answer = desk.ask(loss_sets=[{"id": "a"}, {"id": "b"}], report="averages")
+    assert answer.status_code == 200, answer.text
+
+
 def test_other_weights_of_the_same_years_are_another_model(desk: Desk) -> None:
     for name, last in (("a", 0.5), ("b", 0.3)):
         weights = f"period_no,weighting\n1,{last}\n2,{1 - last}\n"
