@@ -99,35 +99,40 @@ def _reverse(row: npt.NDArray[np.unsignedinteger]) -> None:
 
 @inlined
 def _run(raw: Octets, start: int, row: Pixels, depth: int, distance: int) -> None:
-    """Unpack a run of pixels of a counter depth."""
-    if depth == 1:
-        # Never of wider pixels, for which it takes a minute to compile.
-        _bits(raw, start, row.view(np.uint8))
-    elif depth == 6:
-        _octets(raw, start, row)
-    elif depth == 12:
-        _pairs(raw, start, row)
+    """Unpack a run of pixels of a counter depth.
+
+    The size of a pixel is known when this is compiled, so only its branch is. The views are what
+    the rows are already: without them, branches would be compiled for pixels that never take them.
+    """
+    bits = np.iinfo(row.dtype).bits
+    if bits == 8:
+        if depth == 1:
+            _bits(raw, start, row.view(np.uint8))
+        else:
+            _octets(raw, start, row.view(np.uint8))
+    elif bits == 16:
+        _pairs(raw, start, row.view(np.uint16))
     else:
-        _two_images(raw, start, distance, row)
+        _two_images(raw, start, distance, row.view(np.uint32))
 
 
 @kernel
 def unpack_chips(raw: Octets, stride: int, out: Pixels, depth: int, side: int) -> None:
     """Unpack frames of four chips ``side`` pixels wide, or of one if that is 0.
 
-    ``depth`` is that of the counter: 1, 6, 12 or 24 bits.
+    ``depth`` is that of the counter: 1, 6, 12 or 24 bits, in pixels of 1, 1, 2 and 4 bytes.
     """
     distance = 2 * out.shape[1]
     size = side >> 3 if depth == 1 else side if depth == 6 else 2 * side
+    # One chip is one run.
+    rows, chips = (side, 4) if side else (1, 1)
     for f in range(out.shape[0]):
-        if side == 0:
-            _run(raw, f * stride, out[f], depth, distance)
-        for y in range(side):
-            for chip in range(4):
-                at = _run_start(y, chip, side)
-                run = out[f, at : at + side]
+        for y in range(rows):
+            for chip in range(chips):
+                at = _run_start(y, chip, side) if side else 0
+                run = out[f, at : at + (side or out.shape[1])]
                 _run(raw, f * stride + size * (4 * y + chip), run, depth, distance)
-                if chip < 2:
+                if side and chip < 2:
                     _reverse(run)
 
 
