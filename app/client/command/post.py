@@ -11,20 +11,22 @@ from ..losses.requests import EXPECTED, PART_SIZE, options_for
 from ..losses.rows import End
 from ..losses.saving import FORMATS, label, save_mode
 from .arguments import (
+    EVENT_IDS,
+    FORCE,
+    PARSING_OPTIONS,
+    PROGRESS,
     REPORT_OPTIONS,
-    REPORTS_HELP,
-    STREAM_OPTIONS,
-    add_behaviour,
-    add_options,
+    REPORTS,
+    ROW_OPTIONS,
+    Options,
     count,
     format_of,
     given,
-    names,
     new_command,
     size,
 )
 from .console import make_bar, say, saying_warnings, stopped
-from .targets import add_force, writing
+from .targets import writing
 
 STDOUT = 1
 _SEVERAL = (
@@ -33,64 +35,49 @@ _SEVERAL = (
 )
 
 
-_OPTIONS: dict[str, dict[str, Any]] = {
+_OPTIONS: Options = {
     **REPORT_OPTIONS,
-    **STREAM_OPTIONS,
-    "summary_info": {"type": Path, "metavar": "F", "help": "columns to join to rows"},
-    "event_ids": {"metavar": "LIST", "help": "only these events, such as 1,5,10-20"},
-    "theme": {"choices": ("light", "dark"), "help": "of svg and png"},
-    "plot_tvar": {"action": "store_true", "help": "in pictures of ept"},
-    "perspective": {"choices": ("gul", "il", "ri", "rl"), "help": "of svg and png"},
-    "currency": {"metavar": "CODE", "help": "of svg and png, such as EUR"},
-    "expect_samples": {"type": count, "metavar": "N", "help": "for the memory bound of sums"},
-    "expect_summaries": {"type": count, "metavar": "N", "help": "for the memory bound of sums"},
-    "over_bound": {
-        "choices": ("refuse", "try"),
-        "help": "if that bound exceeds what a request may use (default refuse)",
-    },
-    "expect_events": {"type": count, "metavar": "N", "help": "fail unless there are N events"},
-    "expect_bytes": {"type": count, "metavar": "N", "help": "fail unless there are N bytes"},
+    **PARSING_OPTIONS,
+    **ROW_OPTIONS,
+    "--summary-info F": ("columns to join to rows", Path),
+    **EVENT_IDS,
+    "--theme {light,dark}": "of svg and png",
+    "--plot-tvar": "in pictures of ept",
+    "--perspective {gul,il,ri,rl}": "of svg and png",
+    "--currency CODE": "of svg and png, such as EUR",
+    "--expect-samples N": ("for the memory bound of sums", count),
+    "--expect-summaries N": ("for the memory bound of sums", count),
+    "--over-bound {refuse,try}": "if that bound exceeds what a request may use (default refuse)",
+    "--expect-events N": ("fail unless there are N events", count),
+    "--expect-bytes N": ("fail unless there are N bytes", count),
+}
+_ARGUMENTS: Options = {
+    "file FILE": ("a file or fifo, - for stdin", {"nargs": "?"}),
+    **REPORTS,
+    "-o --out OUT": ("file, or directory for several reports (default -)", {"default": "-"}),
+    "--format": ("default: the extension of --out, or csv", {"choices": FORMATS}),
+    "--live": "write rows to standard output, fifos and devices as they come, not when all are"
+    " known to be there",
+    "--mode {parts,whole,duplex}": "parts resume after a cut; whole is one request, as reports of"
+    " whole runs need; duplex sends and receives at once (default: by report and output)",
+    "--part-size PART_SIZE": ("of mode parts (default 16MiB)", size),
+    "--state STATE": "state file (default: --out with .thalweg-state)",
+    **PROGRESS,
+    **FORCE,
+    **_OPTIONS,
+    "--exec CMD": ("post the output of a command", {"nargs": argparse.REMAINDER}),
 }
 
 
 def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
     """Add the command to a command line."""
-    post = new_command(
-        commands,
-        "post",
-        _post,
-        "post a loss stream and write its reports",
+    about = (
         "Post a loss stream and write its reports. Several reports need one pass as bin; in other"
-        " formats a FILE is posted once for each.",
+        " formats a FILE is posted once for each."
     )
-    post.add_argument("file", nargs="?", metavar="FILE", help="a file or fifo, - for stdin")
+    line = "post a loss stream and write its reports"
+    post = new_command(commands, "post", _post, line, _ARGUMENTS, about)
     post.set_defaults(several=_SEVERAL)
-    post.add_argument(
-        "--report", "--reports", type=names, required=True, metavar="LIST", help=REPORTS_HELP
-    )
-    post.add_argument(
-        "-o", "--out", default="-", help="file, or directory for several reports (default -)"
-    )
-    post.add_argument("--format", choices=FORMATS, help="default: the extension of --out, or csv")
-    post.add_argument(
-        "--live",
-        action="store_true",
-        help="write rows to standard output, fifos and devices as they come, not when all are"
-        " known to be there",
-    )
-    post.add_argument(
-        "--mode",
-        choices=("parts", "whole", "duplex"),
-        help="parts resume after a cut; whole is one request, as reports of whole runs need;"
-        " duplex sends and receives at once (default: by report and output)",
-    )
-    post.add_argument("--part-size", type=size, help="of mode parts (default 16MiB)")
-    add_behaviour(post)
-    add_force(post)
-    add_options(post, _OPTIONS)
-    post.add_argument(
-        "--exec", nargs=argparse.REMAINDER, metavar="CMD", help="post the output of a command"
-    )
 
 
 class _Post:
