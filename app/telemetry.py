@@ -19,6 +19,7 @@ import os
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -406,6 +407,7 @@ Sample = tuple[str, str, dict[str, float]]
 """A metric of the service: its name, its text, and its values by the value of its label."""
 
 
+@dataclass(eq=False)
 class ServiceMetrics(Collector):
     """Metrics of the whole service, the same in whichever worker they are read.
 
@@ -415,31 +417,25 @@ class ServiceMetrics(Collector):
         disk: free bytes, reserved bytes and size of the data directory's disk; None without.
     """
 
-    def __init__(
-        self,
-        ends: Callable[[], dict[str, int]],
-        workers: Callable[[], dict[tuple[str, str], int]],
-        disk: Callable[[], dict[str, int] | None],
-    ) -> None:
-        self._ends = ends
-        self._workers = workers
-        self._disk = disk
+    ends: Callable[[], dict[str, int]]
+    workers: Callable[[], dict[tuple[str, str], int]]
+    disk: Callable[[], dict[str, int] | None]
 
     def collect(self) -> Iterable[Metric]:
         """Read them; see the library."""
         ends = CounterMetricFamily(
             "thalweg_worker_ends", "Workers that died and were replaced", labels=["reason"]
         )
-        for reason, count in self._ends().items():
+        for reason, count in self.ends().items():
             ends.add_metric([reason], count)
         yield ends
         workers = GaugeMetricFamily(
             "thalweg_workers", "Workers by lane and state", labels=["lane", "state"]
         )
-        for names, count in self._workers().items():
+        for names, count in self.workers().items():
             workers.add_metric(names, count)
         yield workers
-        for name, value in (self._disk() or {}).items():
+        for name, value in (self.disk() or {}).items():
             yield GaugeMetricFamily(
                 f"thalweg_disk_{name}_bytes", f"Disk of the data directory: {name}", value
             )

@@ -107,13 +107,12 @@ class BodyCycle:
         self._held = b""
         """The head, as long as it waits for the first bytes of the body."""
         self._sent_since_yield = 0
-        self._add_extensions(scope["extensions"])
-
-    def _add_extensions(self, extensions: dict[str, Any]) -> None:
-        extensions["thalweg.body"] = self.reader
-        extensions["thalweg.informational"] = self.informational
-        extensions["thalweg.abort"] = self.abort
-        extensions["thalweg.disconnected"] = self.gone
+        scope["extensions"] |= {
+            "thalweg.body": reader,
+            "thalweg.informational": self.informational,
+            "thalweg.abort": self.abort,
+            "thalweg.disconnected": self.gone,
+        }
 
     def disconnect(self) -> None:
         """Handle that the client left: wake everything that waits for it."""

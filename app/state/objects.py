@@ -145,18 +145,15 @@ class ObjectBlobStore(GrowingBlobs):
         """Create a blob whole; return False if another has its name."""
         now = self.clock()
         entry = Entry(secrets.token_hex(8), len(view), now, now)
-        self._fill(kind, blob_id, entry, view)
+        for start in range(0, len(view), OBJECT):
+            part = view[start : start + OBJECT]
+            self.create_object(Extent(kind, blob_id, entry, start, start + len(part)), part)
         try:
             self.records.create(_kind(kind), blob_id, entry.encode(), size=len(view))
         except RecordExistsError:
             self._remove(kind, blob_id, entry)
             return False
         return True
-
-    def _fill(self, kind: str, blob_id: str, entry: Entry, view: memoryview) -> None:
-        for start in range(0, len(view), OBJECT):
-            part = view[start : start + OBJECT]
-            self.create_object(Extent(kind, blob_id, entry, start, start + len(part)), part)
 
     # -- writing ------------------------------------------------------------------------
 

@@ -29,15 +29,7 @@ from .arguments import (
     new_group,
     numbers,
 )
-from .console import (
-    Fetching,
-    make_bar,
-    print_json,
-    say,
-    saying_warnings,
-    stopped,
-    with_options,
-)
+from .console import Fetching, make_bar, print_json, say, saying_warnings, stopped, with_options
 from .targets import writing
 from .uploads import add_upload
 

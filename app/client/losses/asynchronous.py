@@ -15,15 +15,7 @@ from ..transport.async_streams import AsyncItems
 from ..transport.frames import Rows
 from .async_posting import AsyncPosting
 from .async_sources import AsyncSourceLike, open_async_source
-from .requests import (
-    PART_SIZE,
-    Choices,
-    InputLike,
-    LossOptions,
-    LossRequests,
-    Mode,
-    Several,
-)
+from .requests import PART_SIZE, Choices, InputLike, LossOptions, LossRequests, Mode, Several
 from .rows import End, Position, ReportTable, Table
 from .saving import Observe, Saving, format_of, labels, save_mode, wire_format
 

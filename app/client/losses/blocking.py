@@ -15,15 +15,7 @@ from ..transport.channel import Calls, Channel
 from ..transport.frames import Rows
 from ..transport.streams import Items
 from .posting import Posting
-from .requests import (
-    PART_SIZE,
-    Choices,
-    InputLike,
-    LossOptions,
-    LossRequests,
-    Mode,
-    Several,
-)
+from .requests import PART_SIZE, Choices, InputLike, LossOptions, LossRequests, Mode, Several
 from .rows import End, Position, ReportTable, Table
 from .saving import Observe, Saving, format_of, labels, save_mode, wire_format
 from .sources import SourceLike, open_source
