@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import closing
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from app.errors import ServiceError
 from app.settings import Settings
 from app.state import token_keys
 from app.state.copying import Copied, copy_blobs, copy_records
 from app.state.presence import pids_beside
 from app.state.sqlite import SqliteStateStore
 from app.state.storage import CLAIMS, FILES, SQLITE, STATE, open_storage
-from core.errors import OptionError
+
+from .serving import as_option_errors
 
 
+@as_option_errors()
 def state(args: argparse.Namespace) -> int:
     """Copy the state of a data directory to a database and an object store."""
-    try:
-        settings = Settings(data_dir=args.data_dir or Settings().data_dir, state=args.to)
-        _check(settings)
-        copied = _copy(settings.data_dir, settings.state, Settings(blobs=args.blobs).blobs)
-    except (ServiceError, ValidationError, ValueError) as e:
-        raise OptionError(str(e), hint=getattr(e, "hint", None)) from e
+    settings = Settings(data_dir=args.data_dir or Settings().data_dir, state=args.to)
+    _check(settings)
+    copied = _copy(settings.data_dir, settings.state, Settings(blobs=args.blobs).blobs)
     print(  # noqa: T201 - the command's output
         f"{copied.records:,} records and {copied.blobs:,} blobs ({copied.nbytes:,} bytes) copied"
         f" and compared; {copied.present:,} were there"
@@ -46,21 +43,16 @@ def _check(settings: Settings) -> None:
 
 def _copy(directory: Path, state: str, blobs: str) -> Copied:
     copied = Copied()
-    source = open_storage(directory, 0)
-    try:
-        target = open_storage(directory, 0, state, blobs)
-        try:
-            assert isinstance(source.records, SqliteStateStore)  # noqa: S101 - as by default
-            assert target.database is not None  # noqa: S101 - as checked
-            kinds = source.records.kinds()
-            copy_records(source.records, target.database, kinds, copied)
-            token_keys.share(directory, target.records)
-            if blobs != FILES:
-                copy_blobs(source.blobs, target.blobs, source.blobs.kinds(), copied, _tell)
-        finally:
-            target.close()
-    finally:
-        source.close()
+    with (
+        closing(open_storage(directory, 0)) as source,
+        closing(open_storage(directory, 0, state, blobs)) as target,
+    ):
+        assert isinstance(source.records, SqliteStateStore)  # noqa: S101 - as by default
+        assert target.database is not None  # noqa: S101 - as checked
+        copy_records(source.records, target.database, source.records.kinds(), copied)
+        token_keys.share(directory, target.records)
+        if blobs != FILES:
+            copy_blobs(source.blobs, target.blobs, source.blobs.kinds(), copied, _tell)
     return copied
 
 

@@ -176,26 +176,7 @@ class Operations:
 # Balancers and Prometheus add options of their own.
 router = Routes(Operations, "", APIRoute, tags=["operations"])
 
-_STYLE = """
-body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#123}
-code{background:#eef3f6;padding:.1em .3em;border-radius:3px}
-h2{border-top:1px solid #cde;padding-top:1rem}
-b.method{color:#06566e;display:inline-block;min-width:3.5rem}
-table{border-collapse:collapse;margin:.5rem 0}
-td,th{text-align:left;vertical-align:top;padding:.2rem .8rem .2rem 0}
-.small{color:#567;font-size:.9rem}
-@media(prefers-color-scheme:dark){body{background:#10181d;color:#dce6ea}code{background:#1d2a31}
-h2{border-color:#2a3b44}b.method,a{color:#7cc7dd}.small{color:#8fa5ae}}
-body,h1{overflow-wrap:break-word}
-nav{display:flex;flex-wrap:wrap;gap:.25rem 1rem}
-label{display:block;margin:.3rem 0}
-input,select,textarea,button{font:inherit;max-width:100%;color-scheme:light dark}
-textarea{width:100%;font-family:monospace}
-pre{overflow:auto;max-height:30rem;border:1px solid #9ab;padding:.5rem}
-img{max-width:100%}
-@media(max-width:40rem){table,tbody,tr,td{display:block}td{padding:0}td:first-child{margin-top:.6rem}}
-:focus-visible{outline:2px solid #2a8fb0}
-"""
+_STYLE = files("app.http").joinpath("explorer.css").read_text()
 _SCRIPT = files("app.http").joinpath("explorer.js").read_text()
 
 

@@ -38,6 +38,7 @@ import asyncio
 import http
 import logging
 import re
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import ClientDisconnect
@@ -301,11 +302,8 @@ class BodyCycle:
         sock = self.owner.duplicate_socket()
         if sock is None:
             raise ClientDisconnected("the client left")
-        passer = SocketPasser(self._transport, self._flow, self.owner.watch, sock)
-        try:
+        with closing(SocketPasser(self._transport, self._flow, self.owner.watch, sock)) as passer:
             await passer.pass_on(body, self.gone)
-        finally:
-            passer.close()
         # A client that has all it waits for may be gone by now.
         if self._chunked and not self._transport.is_closing():
             self._write(b"\r\n")

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
-
-import numpy as np
 
 from ..errors import ProtocolError, data_changed
-from ..transport.requests import Reply, Request, path_of
+from ..tiles.requests import plain
+from ..transport.requests import Reply, Request, path_of, query_of
 from .layout import Layout
 from .selection import BatchSelection, is_token
 
@@ -88,20 +85,8 @@ def _number(content: Mapping[str, Any], name: str) -> int | None:
     return value
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401 - what json does not know
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    if isinstance(value, np.dtype):
-        return value.str
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"JSON has no {value!r}")
-
-
 def _encoded(value: Any) -> bytes:  # noqa: ANN401 - of a spec
-    return json.dumps(value, default=_plain, allow_nan=False).encode()
+    return json.dumps(plain(value), allow_nan=False).encode()
 
 
 def _fault(value: Any, place: str = "") -> str:  # noqa: ANN401 - as above
@@ -151,12 +136,10 @@ class BatchRequests:
 
     def stream(self, token: str | None, offset: int, every: int, limit: int | None) -> Request:
         """Ask for batches after a token, one of ``every``: all of them, or a number."""
-        query: dict[str, Any] = {} if token is None else {"after": token}
-        query |= {} if limit is None else {"max_batches": limit}
-        query |= {"offset": offset, "every": every} if offset or every > 1 else {}
-        query |= {"rank": self.selection.rank, "world": self.selection.world}
-        path = path_of("pipelines", self.info.id, "batches")
-        return Request("GET", f"{path}?{urlencode(query)}")
+        some = {"offset": offset, "every": every} if offset or every > 1 else {}
+        share = {"rank": self.selection.rank, "world": self.selection.world}
+        query = query_of(after=token, max_batches=limit, **some, **share)
+        return Request("GET", path_of("pipelines", self.info.id, "batches") + query)
 
     @property
     def batch_bytes(self) -> int:

@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
-from urllib.parse import urlencode
 
 from ..errors import ThalwegError
 from ..files.async_downloads import AsyncDownload
 from ..files.state import PathLike
-from ..losses.requests import InputLike, check_names, input_bytes, put_input
+from ..losses.requests import InputLike, check_names, input_bytes
+from ..runs.asynchronous import digest_of
 from ..runs.requests import Perspective, RunLike, RunRequests
 from ..transport.async_channel import AsyncCalls, pages
 from ..transport.async_streams import AsyncItems
-from ..transport.requests import Reply, Request
+from ..transport.requests import Reply, Request, query_of
 from .requests import (
     SETS,
     LossSet,
@@ -71,8 +71,10 @@ class AsyncPortfolios(AsyncCalls):
             "currency": currency,
             "perspective": perspective,
             "summary_set": summary_set,
-            "summary_info": await self._digest("summary_info", summary_info),
         }
+        if summary_info is not None:
+            stored = await digest_of(self._connector, "summary_info", summary_info)
+            options["summary_info"] = stored
         request = creation(RunRequests(run).run, options)
         return LossSet.parse((await self._connector.call(request)).json())
 
@@ -100,16 +102,10 @@ class AsyncPortfolios(AsyncCalls):
         query: dict[str, Any] = {"form": form, **options}
         async with self._connector.channel() as channel:
             data = await channel.work(partial(input_bytes, "table", table))
-            for given in ("occurrence", "periods", "summary_info"):
-                query[given] = await self._digest(given, query.get(given))
+            for given in {"occurrence", "periods", "summary_info"} & options.keys():
+                if query[given] is not None:
+                    query[given] = await digest_of(self._connector, given, query[given])
             return LossSet.parse((await channel.call(table_request(name, data, query))).json())
-
-    async def _digest(self, name: str, given: InputLike | None) -> str | None:
-        """Digest of an input, which is stored unless that is what was given."""
-        if given is None or isinstance(given, str):
-            return given
-        stored = put_input(name, input_bytes(name, given))
-        return (await self._connector.call(stored)).text("digest")
 
     async def export(
         self,
@@ -134,10 +130,8 @@ class AsyncPortfolios(AsyncCalls):
             ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
             OSError: the file cannot be written.
         """
-        query = {"form": form, "format": _ending(path, format)}
-        if sample is not None:
-            query["sample"] = str(sample)
-        request = set_request("GET", loss_set, f"/losses?{urlencode(query)}")
+        query = query_of(form=form, format=_ending(path, format), sample=sample)
+        request = set_request("GET", loss_set, f"/losses{query}")
         return await self._download("loss set", request, path)
 
     async def _download(self, name: str, request: Request, path: PathLike) -> int:

@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
-from urllib.parse import urlencode
 
 from ..errors import ThalwegError
 from ..files.downloads import Download
 from ..files.state import PathLike
-from ..losses.requests import InputLike, check_names, input_bytes, put_input
+from ..losses.requests import InputLike, check_names, input_bytes
+from ..runs.blocking import digest_of
 from ..runs.requests import Perspective, RunLike, RunRequests
 from ..transport.channel import Calls, pages
-from ..transport.requests import Reply, Request
+from ..transport.requests import Reply, Request, query_of
 from ..transport.streams import Items
 from .requests import (
     SETS,
@@ -72,8 +72,10 @@ class Portfolios(Calls):
             "currency": currency,
             "perspective": perspective,
             "summary_set": summary_set,
-            "summary_info": self._digest("summary_info", summary_info),
         }
+        if summary_info is not None:
+            stored = digest_of(self._connector, "summary_info", summary_info)
+            options["summary_info"] = stored
         request = creation(RunRequests(run).run, options)
         return LossSet.parse((self._connector.call(request)).json())
 
@@ -101,16 +103,10 @@ class Portfolios(Calls):
         query: dict[str, Any] = {"form": form, **options}
         with self._connector.channel() as channel:
             data = channel.work(partial(input_bytes, "table", table))
-            for given in ("occurrence", "periods", "summary_info"):
-                query[given] = self._digest(given, query.get(given))
+            for given in {"occurrence", "periods", "summary_info"} & options.keys():
+                if query[given] is not None:
+                    query[given] = digest_of(self._connector, given, query[given])
             return LossSet.parse((channel.call(table_request(name, data, query))).json())
-
-    def _digest(self, name: str, given: InputLike | None) -> str | None:
-        """Digest of an input, which is stored unless that is what was given."""
-        if given is None or isinstance(given, str):
-            return given
-        stored = put_input(name, input_bytes(name, given))
-        return (self._connector.call(stored)).text("digest")
 
     def export(
         self,
@@ -135,10 +131,8 @@ class Portfolios(Calls):
             ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
             OSError: the file cannot be written.
         """
-        query = {"form": form, "format": _ending(path, format)}
-        if sample is not None:
-            query["sample"] = str(sample)
-        request = set_request("GET", loss_set, f"/losses?{urlencode(query)}")
+        query = query_of(form=form, format=_ending(path, format), sample=sample)
+        request = set_request("GET", loss_set, f"/losses{query}")
         return self._download("loss set", request, path)
 
     def _download(self, name: str, request: Request, path: PathLike) -> int:

@@ -16,7 +16,7 @@ from ..files.state import PathLike
 from ..losses.async_sources import AsyncSourceLike, open_async_source
 from ..losses.requests import INPUTS, InputLike, check_names, input_bytes, put_input, told_in
 from ..losses.rows import ReportTable, warn, warn_of
-from ..transport.async_channel import AsyncCalls, AsyncChannel, pages
+from ..transport.async_channel import AsyncCalls, AsyncChannel, AsyncConnector, pages
 from ..transport.async_streams import AsyncItems
 from ..transport.requests import Request
 from .async_streams import AsyncEventStream, AsyncRowStream
@@ -117,14 +117,9 @@ class AsyncRuns(AsyncCalls):
         if not isinstance(inputs, Mapping):
             raise TypeError(f'inputs must be as {{"occurrence": Path(…)}}, not {inputs!r}')
         check_names(inputs, INPUTS, "input")
-        digests: dict[str, str] = {}
-        for name, value in inputs.items():
-            if isinstance(value, str):
-                digests[name] = value
-            else:
-                request = put_input(name, input_bytes(name, value))
-                digests[name] = (await self._connector.call(request)).text("digest")
-        return digests
+        return {
+            name: await digest_of(self._connector, name, value) for name, value in inputs.items()
+        }
 
     def list(self) -> AsyncIterator[Run]:
         """Iterate over your runs.
@@ -429,6 +424,13 @@ class AsyncRuns(AsyncCalls):
         content["inputs"] = await self._store({} if inputs is None else inputs)
         request = RunRequests(run).add_reports(content)
         return (await self._connector.call(request)).text("variant")
+
+
+async def digest_of(connector: AsyncConnector, name: str, given: InputLike) -> str:
+    """Digest of an input, which is stored unless that is what was given."""
+    if isinstance(given, str):
+        return given
+    return (await connector.call(put_input(name, input_bytes(name, given)))).text("digest")
 
 
 def _warn(download: AsyncDownload) -> None:

@@ -17,7 +17,7 @@ from ..files.state import PathLike
 from ..losses.requests import INPUTS, InputLike, check_names, input_bytes, put_input, told_in
 from ..losses.rows import ReportTable, warn, warn_of
 from ..losses.sources import SourceLike, open_source
-from ..transport.channel import Calls, Channel, pages
+from ..transport.channel import Calls, Channel, Connector, pages
 from ..transport.requests import Request
 from ..transport.streams import Items
 from .following import RunEvent, RunRows
@@ -118,14 +118,7 @@ class Runs(Calls):
         if not isinstance(inputs, Mapping):
             raise TypeError(f'inputs must be as {{"occurrence": Path(…)}}, not {inputs!r}')
         check_names(inputs, INPUTS, "input")
-        digests: dict[str, str] = {}
-        for name, value in inputs.items():
-            if isinstance(value, str):
-                digests[name] = value
-            else:
-                request = put_input(name, input_bytes(name, value))
-                digests[name] = (self._connector.call(request)).text("digest")
-        return digests
+        return {name: digest_of(self._connector, name, value) for name, value in inputs.items()}
 
     def list(self) -> Iterator[Run]:
         """Iterate over your runs.
@@ -428,6 +421,13 @@ class Runs(Calls):
         content["inputs"] = self._store({} if inputs is None else inputs)
         request = RunRequests(run).add_reports(content)
         return (self._connector.call(request)).text("variant")
+
+
+def digest_of(connector: Connector, name: str, given: InputLike) -> str:
+    """Digest of an input, which is stored unless that is what was given."""
+    if isinstance(given, str):
+        return given
+    return (connector.call(put_input(name, input_bytes(name, given)))).text("digest")
 
 
 def _warn(download: Download) -> None:
