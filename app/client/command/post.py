@@ -161,6 +161,27 @@ class _Post:
             return str(self._args.state) if self._args.state else None
         return f"{str(out).rstrip('/')}.thalweg-state"
 
+    def save(self, client: Client, report: Any, options: dict[str, Any], out: str | int) -> End:  # noqa: ANN401 - one, or a list
+        """Do one of the passes."""
+        args, state = self._args, self.state(out)
+        bar = make_bar(args)
+        try:
+            return client.losses.save(
+                report,
+                0 if args.file == "-" else args.file,
+                out,
+                self.format,
+                exec=args.exec or None,
+                mode=args.mode,
+                part_size=args.part_size or PART_SIZE,
+                state=state,
+                progress=bar,
+                live=args.live,
+                **options,
+            )
+        finally:
+            stopped(bar, state)
+
 
 def _is_special(path: Path) -> bool:
     return path.exists() and not (path.is_file() or path.is_dir())
@@ -175,40 +196,13 @@ def _post(args: argparse.Namespace, client: Client) -> None:
         if len(passes) > 1:
             for report, options, _ in passes:
                 client.losses.check(report, post.format, **options)
-        for one in passes:
-            _save(args, client, post, *one)
-
-
-def _save(  # noqa: PLR0913, PLR0917 - a pass
-    args: argparse.Namespace,
-    client: Client,
-    post: _Post,
-    report: str | list[str],
-    options: dict[str, Any],
-    out: str | int,
-) -> None:
-    bar, state = make_bar(args), post.state(out)
-    with saying_warnings(quiet=args.quiet):
-        try:
-            end = client.losses.save(
-                report,
-                0 if args.file == "-" else args.file,
-                out,
-                post.format,
-                exec=args.exec or None,
-                mode=args.mode,
-                part_size=args.part_size or PART_SIZE,
-                state=state,
-                progress=bar,
-                live=args.live,
-                **options,
-            )
-        finally:
-            stopped(bar, state)
-        if not args.quiet:
-            name = report if isinstance(report, str) else ",".join(report)
-            is_declared = not options.keys().isdisjoint(EXPECTED)
-            say(f"{name}: {_describe(end, is_declared=is_declared)}")
+        for report, options, out in passes:
+            with saying_warnings(quiet=args.quiet):
+                end = post.save(client, report, options, out)
+                if not args.quiet:
+                    name = report if isinstance(report, str) else ",".join(report)
+                    is_declared = not options.keys().isdisjoint(EXPECTED)
+                    say(f"{name}: {_describe(end, is_declared=is_declared)}")
 
 
 def _describe(end: End, *, is_declared: bool) -> str:
