@@ -25,26 +25,9 @@ from ..errors import ThalwegError
 from ..losses.requests import INPUTS
 from ..transport.http import TIMEOUT
 from ..transport.retry import RETRIES
-from . import batches, completion, listing, portfolios, post, runs, tiles
-from .arguments import (
-    CONNECTION_OPTIONS,
-    PIPELINE,
-    Options,
-    add_options,
-    commas,
-    new_command,
-    new_group,
-    spec_of,
-)
-from .console import (
-    EXIT_BROKEN_PIPE,
-    EXIT_INTERRUPTED,
-    EXIT_TERMINATED,
-    fail,
-    print_json,
-    saying_outages,
-    saying_warnings,
-)
+from . import arguments, batches, completion, console, listing, portfolios, post, runs, tiles
+from .arguments import PIPELINE, Options, commas, new_command, new_group, spec_of
+from .console import fail, print_json, saying_outages, saying_warnings
 
 _NEGATIVE = re.compile(r"-\d+[,:][-\d,:]*")
 """Positions and slices that count from the end."""
@@ -87,7 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
         " pipelines, from a Thalweg service.",
         allow_abbrev=False,
     )
-    add_options(parser, CONNECTION_OPTIONS, default=argparse.SUPPRESS)
+    arguments.add_options(parser, arguments.CONNECTION_OPTIONS, default=argparse.SUPPRESS)
     url = os.environ.get("THALWEG_URL", "http://127.0.0.1:8000")
     key = os.environ.get("THALWEG_KEY") or None
     parser.set_defaults(url=url, key=key, timeout=TIMEOUT, retries=RETRIES)
@@ -183,7 +166,7 @@ def _inspect(args: argparse.Namespace, client: Client) -> None:
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise SystemExit(EXIT_TERMINATED)
+    raise SystemExit(console.EXIT_TERMINATED)
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -232,8 +215,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         ):
             return args.run(args, client) or 0
     except BrokenPipeError:
-        return EXIT_BROKEN_PIPE
+        return console.EXIT_BROKEN_PIPE
     except (ThalwegError, OSError, TypeError, ValueError, IndexError) as e:
         return fail(e, args)
     except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+        return console.EXIT_INTERRUPTED

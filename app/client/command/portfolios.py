@@ -11,17 +11,8 @@ from typing import Any
 
 from ..client import Client
 from ..portfolios.requests import FORMATS, LossSet
-from .arguments import (
-    FORCE,
-    Options,
-    given,
-    names,
-    new_command,
-    new_group,
-    numbers,
-    ranges,
-    spec_of,
-)
+from . import arguments
+from .arguments import Options, given, names, new_command, new_group, numbers, ranges, spec_of
 from .console import print_json, say, saying_warnings
 from .targets import writing
 
@@ -68,7 +59,7 @@ _EXPORT: Options = {
         {"choices": FORMATS[1:6]},
     ),
     "-o --out FILE": ("the file", Path, {"required": True}),
-    **FORCE,
+    **arguments.FORCE,
 }
 _WEIGHTED = re.compile(r"[0-9.]+(e[-+]?[0-9]+)?", re.IGNORECASE | re.ASCII)
 """A weight or a rate: float() would take 1_0, and inf, too."""
@@ -165,7 +156,7 @@ def _answered(formats: Sequence[str]) -> Options:
         **_CHOICES,
         "--format": (about, {"choices": formats}),
         "-o --out FILE": ("default: standard output", Path),
-        **FORCE,
+        **arguments.FORCE,
     }
 
 

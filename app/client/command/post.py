@@ -10,21 +10,8 @@ from ..client import Client
 from ..losses.requests import EXPECTED, PART_SIZE, options_for
 from ..losses.rows import End
 from ..losses.saving import FORMATS, label, save_mode
-from .arguments import (
-    EVENT_IDS,
-    FORCE,
-    PARSING_OPTIONS,
-    PROGRESS,
-    REPORT_OPTIONS,
-    REPORTS,
-    ROW_OPTIONS,
-    Options,
-    count,
-    format_of,
-    given,
-    new_command,
-    size,
-)
+from . import arguments
+from .arguments import Options, count, format_of, given, new_command, size
 from .console import make_bar, say, saying_warnings, stopped
 from .targets import writing
 
@@ -36,11 +23,11 @@ _SEVERAL = (
 
 
 _OPTIONS: Options = {
-    **REPORT_OPTIONS,
-    **PARSING_OPTIONS,
-    **ROW_OPTIONS,
+    **arguments.REPORT_OPTIONS,
+    **arguments.PARSING_OPTIONS,
+    **arguments.ROW_OPTIONS,
     "--summary-info F": ("columns to join to rows", Path),
-    **EVENT_IDS,
+    **arguments.EVENT_IDS,
     "--theme {light,dark}": "of svg and png",
     "--plot-tvar": "in pictures of ept",
     "--perspective {gul,il,ri,rl}": "of svg and png",
@@ -53,7 +40,7 @@ _OPTIONS: Options = {
 }
 _ARGUMENTS: Options = {
     "file FILE": ("a file or fifo, - for stdin", {"nargs": "?"}),
-    **REPORTS,
+    **arguments.REPORTS,
     "-o --out OUT": ("file, or directory for several reports (default -)", {"default": "-"}),
     "--format": ("default: the extension of --out, or csv", {"choices": FORMATS}),
     "--live": "write rows to standard output, fifos and devices as they come, not when all are"
@@ -62,8 +49,8 @@ _ARGUMENTS: Options = {
     " whole runs need; duplex sends and receives at once (default: by report and output)",
     "--part-size PART_SIZE": ("of mode parts (default 16MiB)", size),
     "--state STATE": "state file (default: --out with .thalweg-state)",
-    **PROGRESS,
-    **FORCE,
+    **arguments.PROGRESS,
+    **arguments.FORCE,
     **_OPTIONS,
     "--exec CMD": ("post the output of a command", {"nargs": argparse.REMAINDER}),
 }

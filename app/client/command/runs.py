@@ -12,23 +12,8 @@ from ..client import Client
 from ..losses.requests import INPUTS
 from ..losses.saving import label
 from ..runs.requests import Run
-from .arguments import (
-    EVENT_IDS,
-    FORCE,
-    PARSING_OPTIONS,
-    PROGRESS,
-    REPORT_OPTIONS,
-    REPORTS,
-    ROW_OPTIONS,
-    Options,
-    count,
-    format_of,
-    given,
-    names,
-    new_command,
-    new_group,
-    numbers,
-)
+from . import arguments
+from .arguments import Options, count, given, names, new_command, new_group, numbers
 from .console import Fetching, make_bar, print_json, say, saying_warnings, stopped, with_options
 from .targets import writing
 from .uploads import add_upload
@@ -36,12 +21,12 @@ from .uploads import add_upload
 _FORMATS = ("csv", "parquet", "arrow", "bin", "svg", "png")
 _CHOICES = ("summary_ids", "event_ids", "variant")
 """What is chosen of the reports to fetch."""
-_SEAL_OPTIONS = REPORT_OPTIONS | ROW_OPTIONS
+_SEAL_OPTIONS = arguments.REPORT_OPTIONS | arguments.ROW_OPTIONS
 """Options of the reports, which sealing may change: streams have been read by the others."""
 _CREATE_OPTIONS: Options = {
-    **REPORT_OPTIONS,
-    **PARSING_OPTIONS,
-    **ROW_OPTIONS,
+    **arguments.REPORT_OPTIONS,
+    **arguments.PARSING_OPTIONS,
+    **arguments.ROW_OPTIONS,
     "--partitions N": ("that sealing requires", count),
 }
 _RUN: Options = {"id RUN": "id of the run, as create prints it"}
@@ -58,7 +43,7 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     )
     created: Options = {
         "--perspective {gul,il,ri,rl}": ("of the losses", {"required": True}),
-        **REPORTS,
+        **arguments.REPORTS,
         **_CREATE_OPTIONS,
         "--days D": ("lifetime after the last change", float),
         "--idempotency-key TEXT": "of this creation: the same one gives the same run, on whatever"
@@ -78,7 +63,7 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
         "compute",
         _compute,
         "have a sealed run compute further reports, and print their variant",
-        {**_RUN, **REPORTS, **REPORT_OPTIONS},
+        {**_RUN, **arguments.REPORTS, **arguments.REPORT_OPTIONS},
         "Have a sealed run compute further reports, or with other options; nothing is uploaded"
         " again. Prints the variant for: thalweg run fetch RUN --variant V",
     )
@@ -107,10 +92,10 @@ _FETCH: Options = {
     "--format": ("default: the extension of --out, or csv", {"choices": _FORMATS}),
     "--sets LIST": ("summary sets, such as 1,2 (needed of a run with several)", numbers),
     "--summary-ids LIST": "only these summaries, such as 1,5,10-20",
-    **EVENT_IDS,
+    **arguments.EVENT_IDS,
     "--variant VARIANT": "of further reports, as compute printed it (default own: of the run)",
-    **PROGRESS,
-    **FORCE,
+    **arguments.PROGRESS,
+    **arguments.FORCE,
 }
 
 
@@ -223,7 +208,7 @@ def _fetch(args: argparse.Namespace, client: Client) -> None:
     with writing([out for out, *_ in files], folder, {"run": args.id, **options}, force=args.force):
         for out, report, number in files:
             state = out.with_name(f"{out.name}.thalweg-state")
-            form = args.format or format_of(out, _FORMATS)
+            form = args.format or arguments.format_of(out, _FORMATS)
             with saying_warnings(quiet=args.quiet):
                 choice = {"state": state, "set": number, **options}
                 bar = make_bar(args)

@@ -18,17 +18,8 @@ from ..client import Client
 from ..errors import ProblemError, StateError, ThalwegError, data_changed
 from ..files.outputs import check_target, write_file
 from ..tiles.requests import ViewOptions
-from .arguments import (
-    PROGRESS,
-    Options,
-    add_options,
-    count,
-    given,
-    new_command,
-    ranges,
-    size,
-    spec_of,
-)
+from . import arguments
+from .arguments import Options, add_options, count, given, new_command, ranges, size, spec_of
 from .console import Reducing, is_stale, make_bar, print_json, say, stopped
 
 _INDICES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
@@ -83,7 +74,7 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     }
     add_options(tiles.add_mutually_exclusive_group(), shape)
     add_options(tiles, {"--state STATE": "state file (default: --out with .thalweg-state)"})
-    add_options(tiles, PROGRESS)
+    add_options(tiles, arguments.PROGRESS)
     where: Options = {
         "position INDEX": ("in the scan, such as 5,7 or 5 7", _position, {"nargs": "+"})
     }
@@ -92,7 +83,7 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     about = "reduce frames to an image, or pixels to a map of the scan"
     reduce = new_command(commands, "reduce", _reduce, about, {**_ID, **_reduction_option(None)})
     _add_view(reduce)
-    add_options(reduce, {**_out("FILE", "ends in .npy or .npz"), **PROGRESS})
+    add_options(reduce, {**_out("FILE", "ends in .npy or .npz"), **arguments.PROGRESS})
     about = "draw a reduction as a picture"
     image = new_command(commands, "image", _image, about, {**_ID, **_reduction_option("?")})
     _add_view(image)

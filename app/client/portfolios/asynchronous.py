@@ -16,19 +16,15 @@ from ..runs.requests import Perspective, RunLike, RunRequests
 from ..transport.async_channel import AsyncCalls, pages
 from ..transport.async_streams import AsyncItems
 from ..transport.requests import Reply, Request, query_of
+from . import requests
 from .requests import (
-    SETS,
     LossSet,
     PortfolioAnswer,
     QueryOptions,
     SetLike,
     TableOptions,
-    creation,
-    query_request,
     question,
     set_request,
-    table_request,
-    warn_of_notes,
 )
 
 _LONGEST = 1 << 31
@@ -75,7 +71,7 @@ class AsyncPortfolios(AsyncCalls):
         if summary_info is not None:
             stored = await digest_of(self._connector, "summary_info", summary_info)
             options["summary_info"] = stored
-        request = creation(RunRequests(run).run, options)
+        request = requests.creation(RunRequests(run).run, options)
         return LossSet.parse((await self._connector.call(request)).json())
 
     async def put(
@@ -105,7 +101,9 @@ class AsyncPortfolios(AsyncCalls):
             for given in {"occurrence", "periods", "summary_info"} & options.keys():
                 if query[given] is not None:
                     query[given] = await digest_of(self._connector, given, query[given])
-            return LossSet.parse((await channel.call(table_request(name, data, query))).json())
+            return LossSet.parse(
+                (await channel.call(requests.table_request(name, data, query))).json()
+            )
 
     async def export(
         self,
@@ -138,7 +136,7 @@ class AsyncPortfolios(AsyncCalls):
         async with self._connector.channel() as channel:
             download = AsyncDownload(channel, request, name, request.target, path, None)
             size = await download.save()
-            warn_of_notes(download.headers)
+            requests.warn_of_notes(download.headers)
             return size
 
     def list(self) -> AsyncIterator[LossSet]:
@@ -148,7 +146,7 @@ class AsyncPortfolios(AsyncCalls):
             ProblemError, ConnectionFailed: the service refused, or could not be reached.
         """
         channel = self._connector.channel()
-        return AsyncItems(channel, pages(channel.call, SETS, "loss_sets", LossSet.parse))
+        return AsyncItems(channel, pages(channel.call, requests.SETS, "loss_sets", LossSet.parse))
 
     async def get(self, loss_set: str | LossSet) -> LossSet:
         """The description of a loss set.
@@ -190,7 +188,7 @@ class AsyncPortfolios(AsyncCalls):
             ConnectionFailed: the service could not be reached.
             TypeError: there is no such option.
         """
-        reply = await self._answer(query_request(question(loss_sets, report, options)))
+        reply = await self._answer(requests.query_request(question(loss_sets, report, options)))
         return PortfolioAnswer.parse(reply)
 
     async def fetch(
@@ -212,9 +210,9 @@ class AsyncPortfolios(AsyncCalls):
             ProblemError, ConnectionFailed, TypeError: as for ``query``.
             ValueError: there is no such format.
         """
-        request = query_request(question(loss_sets, report, options), format)
+        request = requests.query_request(question(loss_sets, report, options), format)
         reply = await self._answer(request)
-        warn_of_notes(reply.head.headers)
+        requests.warn_of_notes(reply.head.headers)
         return reply.body
 
     async def save(
@@ -240,7 +238,9 @@ class AsyncPortfolios(AsyncCalls):
             ProblemError, ConnectionFailed, TypeError, ValueError: as for ``fetch``.
             OSError: the file cannot be written.
         """
-        request = query_request(question(loss_sets, report, options), _ending(path, format))
+        request = requests.query_request(
+            question(loss_sets, report, options), _ending(path, format)
+        )
         return await self._download("answer", request, path)
 
     async def _answer(self, request: Request) -> Reply:

@@ -17,19 +17,15 @@ from ..runs.requests import Perspective, RunLike, RunRequests
 from ..transport.channel import Calls, pages
 from ..transport.requests import Reply, Request, query_of
 from ..transport.streams import Items
+from . import requests
 from .requests import (
-    SETS,
     LossSet,
     PortfolioAnswer,
     QueryOptions,
     SetLike,
     TableOptions,
-    creation,
-    query_request,
     question,
     set_request,
-    table_request,
-    warn_of_notes,
 )
 
 _LONGEST = 1 << 31
@@ -76,7 +72,7 @@ class Portfolios(Calls):
         if summary_info is not None:
             stored = digest_of(self._connector, "summary_info", summary_info)
             options["summary_info"] = stored
-        request = creation(RunRequests(run).run, options)
+        request = requests.creation(RunRequests(run).run, options)
         return LossSet.parse((self._connector.call(request)).json())
 
     def put(
@@ -106,7 +102,7 @@ class Portfolios(Calls):
             for given in {"occurrence", "periods", "summary_info"} & options.keys():
                 if query[given] is not None:
                     query[given] = digest_of(self._connector, given, query[given])
-            return LossSet.parse((channel.call(table_request(name, data, query))).json())
+            return LossSet.parse((channel.call(requests.table_request(name, data, query))).json())
 
     def export(
         self,
@@ -139,7 +135,7 @@ class Portfolios(Calls):
         with self._connector.channel() as channel:
             download = Download(channel, request, name, request.target, path, None)
             size = download.save()
-            warn_of_notes(download.headers)
+            requests.warn_of_notes(download.headers)
             return size
 
     def list(self) -> Iterator[LossSet]:
@@ -149,7 +145,7 @@ class Portfolios(Calls):
             ProblemError, ConnectionFailed: the service refused, or could not be reached.
         """
         channel = self._connector.channel()
-        return Items(channel, pages(channel.call, SETS, "loss_sets", LossSet.parse))
+        return Items(channel, pages(channel.call, requests.SETS, "loss_sets", LossSet.parse))
 
     def get(self, loss_set: str | LossSet) -> LossSet:
         """The description of a loss set.
@@ -191,7 +187,7 @@ class Portfolios(Calls):
             ConnectionFailed: the service could not be reached.
             TypeError: there is no such option.
         """
-        reply = self._answer(query_request(question(loss_sets, report, options)))
+        reply = self._answer(requests.query_request(question(loss_sets, report, options)))
         return PortfolioAnswer.parse(reply)
 
     def fetch(
@@ -213,9 +209,9 @@ class Portfolios(Calls):
             ProblemError, ConnectionFailed, TypeError: as for ``query``.
             ValueError: there is no such format.
         """
-        request = query_request(question(loss_sets, report, options), format)
+        request = requests.query_request(question(loss_sets, report, options), format)
         reply = self._answer(request)
-        warn_of_notes(reply.head.headers)
+        requests.warn_of_notes(reply.head.headers)
         return reply.body
 
     def save(
@@ -241,7 +237,9 @@ class Portfolios(Calls):
             ProblemError, ConnectionFailed, TypeError, ValueError: as for ``fetch``.
             OSError: the file cannot be written.
         """
-        request = query_request(question(loss_sets, report, options), _ending(path, format))
+        request = requests.query_request(
+            question(loss_sets, report, options), _ending(path, format)
+        )
         return self._download("answer", request, path)
 
     def _answer(self, request: Request) -> Reply:

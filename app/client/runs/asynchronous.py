@@ -19,13 +19,11 @@ from ..losses.rows import ReportTable, warn, warn_of
 from ..transport.async_channel import AsyncCalls, AsyncChannel, AsyncConnector, pages
 from ..transport.async_streams import AsyncItems
 from ..transport.requests import Request
+from . import requests
 from .async_streams import AsyncEventStream, AsyncRowStream
 from .async_upload import AsyncUpload, upload_parts
 from .following import RunEvent, RunRows
 from .requests import (
-    FINISHED,
-    PARALLEL,
-    RUNS,
     Part,
     Perspective,
     ReportOptions,
@@ -34,9 +32,6 @@ from .requests import (
     RunOptions,
     RunRequests,
     Stream,
-    create_run,
-    options_of,
-    report_spec,
 )
 from .uploading import Observe, Uploaded
 
@@ -101,13 +96,13 @@ class AsyncRuns(AsyncCalls):
             SourceError: an input cannot be read.
             TypeError: there is no such option or input, or it is of another type.
         """
-        spec = {"perspective": perspective, **report_spec(reports, options)}
+        spec = {"perspective": perspective, **requests.report_spec(reports, options)}
         spec["inputs"] = await self._store({} if inputs is None else inputs)
         if days is not None:
             if not isinstance(days, int | float):
                 raise TypeError(f"days must be a number, not {days!r}")
             spec["days"] = days
-        return await self._run(create_run(spec, key or str(uuid4())))
+        return await self._run(requests.create_run(spec, key or str(uuid4())))
 
     async def _run(self, request: Request) -> Run:
         return Run.parse((await self._connector.call(request)).json())
@@ -128,7 +123,7 @@ class AsyncRuns(AsyncCalls):
             ProblemError, ConnectionFailed: the service refused, or could not be reached.
         """
         channel = self._connector.channel()
-        return AsyncItems(channel, pages(channel.call, RUNS, "runs", Run.parse))
+        return AsyncItems(channel, pages(channel.call, requests.RUNS, "runs", Run.parse))
 
     async def status(self, run: RunLike) -> Run:
         """The run as it is now.
@@ -218,7 +213,7 @@ class AsyncRuns(AsyncCalls):
         run: RunLike,
         parts: Sequence[Part],
         *,
-        parallel: int = PARALLEL,
+        parallel: int = requests.PARALLEL,
         progress: Observe | None = None,
         ended: Callable[[Part, Uploaded | Exception], None] | None = None,
     ) -> Sequence[tuple[Part, Uploaded | Exception]]:
@@ -257,7 +252,7 @@ class AsyncRuns(AsyncCalls):
                 or the reports cannot be computed.
             ConnectionFailed: the service could not be reached.
         """
-        sealed = await self._run(RunRequests(run).seal(options_of(options)))
+        sealed = await self._run(RunRequests(run).seal(requests.options_of(options)))
         if wait:
             sealed = await self._finish(sealed)
             for note in sealed.document.get("notes", ()):
@@ -281,7 +276,7 @@ class AsyncRuns(AsyncCalls):
                     await channel.pause(backoff.delay(error))
                     continue
                 backoff.progressed()
-                if now.state in FINISHED:
+                if now.state in requests.FINISHED:
                     now.check()
                     return now
                 await channel.sleep(pause)
@@ -420,7 +415,7 @@ class AsyncRuns(AsyncCalls):
             ConnectionFailed: the service could not be reached.
             SourceError: an input cannot be read.
         """
-        content = report_spec(reports, options)
+        content = requests.report_spec(reports, options)
         content["inputs"] = await self._store({} if inputs is None else inputs)
         request = RunRequests(run).add_reports(content)
         return (await self._connector.call(request)).text("variant")

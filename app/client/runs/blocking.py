@@ -20,11 +20,9 @@ from ..losses.sources import SourceLike, open_source
 from ..transport.channel import Calls, Channel, Connector, pages
 from ..transport.requests import Request
 from ..transport.streams import Items
+from . import requests
 from .following import RunEvent, RunRows
 from .requests import (
-    FINISHED,
-    PARALLEL,
-    RUNS,
     Part,
     Perspective,
     ReportOptions,
@@ -33,9 +31,6 @@ from .requests import (
     RunOptions,
     RunRequests,
     Stream,
-    create_run,
-    options_of,
-    report_spec,
 )
 from .streams import EventStream, RowStream
 from .upload import Upload, upload_parts
@@ -102,13 +97,13 @@ class Runs(Calls):
             SourceError: an input cannot be read.
             TypeError: there is no such option or input, or it is of another type.
         """
-        spec = {"perspective": perspective, **report_spec(reports, options)}
+        spec = {"perspective": perspective, **requests.report_spec(reports, options)}
         spec["inputs"] = self._store({} if inputs is None else inputs)
         if days is not None:
             if not isinstance(days, int | float):
                 raise TypeError(f"days must be a number, not {days!r}")
             spec["days"] = days
-        return self._run(create_run(spec, key or str(uuid4())))
+        return self._run(requests.create_run(spec, key or str(uuid4())))
 
     def _run(self, request: Request) -> Run:
         return Run.parse((self._connector.call(request)).json())
@@ -127,7 +122,7 @@ class Runs(Calls):
             ProblemError, ConnectionFailed: the service refused, or could not be reached.
         """
         channel = self._connector.channel()
-        return Items(channel, pages(channel.call, RUNS, "runs", Run.parse))
+        return Items(channel, pages(channel.call, requests.RUNS, "runs", Run.parse))
 
     def status(self, run: RunLike) -> Run:
         """The run as it is now.
@@ -217,7 +212,7 @@ class Runs(Calls):
         run: RunLike,
         parts: Sequence[Part],
         *,
-        parallel: int = PARALLEL,
+        parallel: int = requests.PARALLEL,
         progress: Observe | None = None,
         ended: Callable[[Part, Uploaded | Exception], None] | None = None,
     ) -> Sequence[tuple[Part, Uploaded | Exception]]:
@@ -256,7 +251,7 @@ class Runs(Calls):
                 or the reports cannot be computed.
             ConnectionFailed: the service could not be reached.
         """
-        sealed = self._run(RunRequests(run).seal(options_of(options)))
+        sealed = self._run(RunRequests(run).seal(requests.options_of(options)))
         if wait:
             sealed = self._finish(sealed)
             for note in sealed.document.get("notes", ()):
@@ -280,7 +275,7 @@ class Runs(Calls):
                     channel.pause(backoff.delay(error))
                     continue
                 backoff.progressed()
-                if now.state in FINISHED:
+                if now.state in requests.FINISHED:
                     now.check()
                     return now
                 channel.sleep(pause)
@@ -417,7 +412,7 @@ class Runs(Calls):
             ConnectionFailed: the service could not be reached.
             SourceError: an input cannot be read.
         """
-        content = report_spec(reports, options)
+        content = requests.report_spec(reports, options)
         content["inputs"] = self._store({} if inputs is None else inputs)
         request = RunRequests(run).add_reports(content)
         return (self._connector.call(request)).text("variant")
