@@ -27,14 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from . import base
-from .base import (
-    Admit,
-    Record,
-    RecordConflictError,
-    RecordExistsError,
-    RecordMissingError,
-    StateStore,
-)
+from .base import Admit, Record, RecordExistsError, RecordMissingError, StateStore
 from .turns import Turn
 
 Json: TypeAlias = Any
@@ -343,7 +336,7 @@ def _hand_over(things: Namespaces, old: str, new: str, ident: str) -> bool:
             created = things.create(new, ident, owned.value, owned.record.size, owned.beside)
             try:
                 things.delete(old, ident, owned)
-            except (RecordConflictError, RecordMissingError):
+            except (base.RecordConflictError, RecordMissingError):
                 # It was changed or deleted meanwhile, and so is what was handed over, unless
                 # the new owner had it before.
                 if created:

@@ -17,15 +17,7 @@ from ..transport.async_channel import AsyncCalls, pages
 from ..transport.async_streams import AsyncItems
 from ..transport.requests import Reply, Request, query_of
 from . import requests
-from .requests import (
-    LossSet,
-    PortfolioAnswer,
-    QueryOptions,
-    SetLike,
-    TableOptions,
-    question,
-    set_request,
-)
+from .requests import LossSet, QueryOptions, SetLike, TableOptions, question, set_request
 
 _LONGEST = 1 << 31
 """Bytes of an answer at most."""
@@ -170,7 +162,7 @@ class AsyncPortfolios(AsyncCalls):
         loss_sets: SetLike | Sequence[SetLike],
         report: str = "summary",
         **options: Unpack[QueryOptions],
-    ) -> PortfolioAnswer:
+    ) -> requests.PortfolioAnswer:
         """Answer a question about one or several loss sets.
 
         The tables of ``curves`` are ``ept`` and ``psept``, that of ``averages`` is ``aal``, and
@@ -189,7 +181,7 @@ class AsyncPortfolios(AsyncCalls):
             TypeError: there is no such option.
         """
         reply = await self._answer(requests.query_request(question(loss_sets, report, options)))
-        return PortfolioAnswer.parse(reply)
+        return requests.PortfolioAnswer.parse(reply)
 
     async def fetch(
         self,

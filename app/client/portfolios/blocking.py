@@ -18,15 +18,7 @@ from ..transport.channel import Calls, pages
 from ..transport.requests import Reply, Request, query_of
 from ..transport.streams import Items
 from . import requests
-from .requests import (
-    LossSet,
-    PortfolioAnswer,
-    QueryOptions,
-    SetLike,
-    TableOptions,
-    question,
-    set_request,
-)
+from .requests import LossSet, QueryOptions, SetLike, TableOptions, question, set_request
 
 _LONGEST = 1 << 31
 """Bytes of an answer at most."""
@@ -169,7 +161,7 @@ class Portfolios(Calls):
         loss_sets: SetLike | Sequence[SetLike],
         report: str = "summary",
         **options: Unpack[QueryOptions],
-    ) -> PortfolioAnswer:
+    ) -> requests.PortfolioAnswer:
         """Answer a question about one or several loss sets.
 
         The tables of ``curves`` are ``ept`` and ``psept``, that of ``averages`` is ``aal``, and
@@ -188,7 +180,7 @@ class Portfolios(Calls):
             TypeError: there is no such option.
         """
         reply = self._answer(requests.query_request(question(loss_sets, report, options)))
-        return PortfolioAnswer.parse(reply)
+        return requests.PortfolioAnswer.parse(reply)
 
     def fetch(
         self,

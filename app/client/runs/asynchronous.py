@@ -23,16 +23,7 @@ from . import requests
 from .async_streams import AsyncEventStream, AsyncRowStream
 from .async_upload import AsyncUpload, upload_parts
 from .following import RunEvent, RunRows
-from .requests import (
-    Part,
-    Perspective,
-    ReportOptions,
-    Run,
-    RunLike,
-    RunOptions,
-    RunRequests,
-    Stream,
-)
+from .requests import Part, ReportOptions, Run, RunLike, RunOptions, RunRequests, Stream
 from .uploading import Observe, Uploaded
 
 _FIRST_PAUSE = 0.2
@@ -70,7 +61,7 @@ class AsyncRuns(AsyncCalls):
 
     async def create(
         self,
-        perspective: Perspective,
+        perspective: requests.Perspective,
         reports: str | Sequence[str],
         *,
         inputs: Mapping[str, InputLike] | None = None,

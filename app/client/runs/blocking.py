@@ -22,16 +22,7 @@ from ..transport.requests import Request
 from ..transport.streams import Items
 from . import requests
 from .following import RunEvent, RunRows
-from .requests import (
-    Part,
-    Perspective,
-    ReportOptions,
-    Run,
-    RunLike,
-    RunOptions,
-    RunRequests,
-    Stream,
-)
+from .requests import Part, ReportOptions, Run, RunLike, RunOptions, RunRequests, Stream
 from .streams import EventStream, RowStream
 from .upload import Upload, upload_parts
 from .uploading import Observe, Uploaded
@@ -71,7 +62,7 @@ class Runs(Calls):
 
     def create(
         self,
-        perspective: Perspective,
+        perspective: requests.Perspective,
         reports: str | Sequence[str],
         *,
         inputs: Mapping[str, InputLike] | None = None,
