@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ..errors import ProtocolError, data_changed
-from ..tiles.requests import plain
 from ..transport.requests import Reply, Request, path_of, query_of
 from .layout import Layout
 from .selection import BatchSelection, is_token
@@ -85,8 +87,20 @@ def _number(content: Mapping[str, Any], name: str) -> int | None:
     return value
 
 
+def _plain(value: Any) -> Any:  # noqa: ANN401 - what json does not know
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, np.dtype):
+        return value.str
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"JSON has no {value!r}")
+
+
 def _encoded(value: Any) -> bytes:  # noqa: ANN401 - of a spec
-    return json.dumps(plain(value), allow_nan=False).encode()
+    return json.dumps(value, default=_plain, allow_nan=False).encode()
 
 
 def _fault(value: Any, place: str = "") -> str:  # noqa: ANN401 - as above
