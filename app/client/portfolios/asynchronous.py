@@ -90,8 +90,8 @@ class AsyncPortfolios(AsyncCalls):
         query: dict[str, Any] = {"form": form, **options}
         async with self._connector.channel() as channel:
             data = await channel.work(partial(input_bytes, "table", table))
-            for given in {"occurrence", "periods", "summary_info"} & options.keys():
-                if query[given] is not None:
+            for given in ("occurrence", "periods", "summary_info"):
+                if query.get(given) is not None:
                     query[given] = await digest_of(self._connector, given, query[given])
             return LossSet.parse(
                 (await channel.call(requests.table_request(name, data, query))).json()

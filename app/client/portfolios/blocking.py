@@ -91,8 +91,8 @@ class Portfolios(Calls):
         query: dict[str, Any] = {"form": form, **options}
         with self._connector.channel() as channel:
             data = channel.work(partial(input_bytes, "table", table))
-            for given in {"occurrence", "periods", "summary_info"} & options.keys():
-                if query[given] is not None:
+            for given in ("occurrence", "periods", "summary_info"):
+                if query.get(given) is not None:
                     query[given] = digest_of(self._connector, given, query[given])
             return LossSet.parse((channel.call(requests.table_request(name, data, query))).json())
 
