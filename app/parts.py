@@ -38,13 +38,7 @@ from app.losses.inputs import Inputs
 from app.losses.service import LossService
 from app.losses.spool import Spools
 from app.losses.sums_room import Admission
-from app.monitoring import (
-    has_long_work,
-    monitor,
-    noted_objects,
-    noted_operations,
-    timed_turns,
-)
+from app.monitoring import has_long_work, monitor, noted_objects, noted_operations, timed_turns
 from app.pipelines import tokens as batch_tokens
 from app.pipelines.registry import Pipelines
 from app.pipelines.routes import PipelineService

@@ -13,19 +13,12 @@ from app.runs import records as run_records
 from app.runs import sweeping as run_sweeping
 from app.runs.sweeping import Removal
 from app.settings import Settings
-from app.state import token_keys
+from app.state import sweeper, token_keys
 from app.state.ownership import record_id
 from app.state.quotas import NOTED, Limit, Quotas
 from app.state.shares import Shares
 from app.state.storage import SWEEPER, Storage
-from app.state.sweeper import (
-    Sweeper,
-    always_done,
-    blobs_without_owners,
-    expired_blobs,
-    expired_records,
-    records_without_blobs,
-)
+from app.state.sweeper import Sweeper
 from app.telemetry import Metrics
 from app.tiles import reductions, views
 
@@ -65,39 +58,41 @@ def make_sweeper(
         loss_sets.KIND: settings.loss_set_days,
     }
     chores = {
-        f"expired {kind}s": expired_records(storage.records, kind, life * _DAY)
+        f"expired {kind}s": sweeper.expired_records(storage.records, kind, life * _DAY)
         for kind, life in days.items()
         if life is not None
     }
     # A record is noted as used once an hour; its file, every time.
-    chores["expired owners of inputs"] = expired_records(
+    chores["expired owners of inputs"] = sweeper.expired_records(
         storage.records,
         input_store.KIND,
         settings.input_days * _DAY + NOTED,
         named=lambda: {record_id(*owned) for owned in run_sweeping.named_inputs(storage.records)},
     )
-    chores["owners of inputs that are not stored"] = records_without_blobs(
+    chores["owners of inputs that are not stored"] = sweeper.records_without_blobs(
         storage.records, storage.blobs, input_store.KIND, NOTED
     )
     owners = Shares(storage.records, input_store.KIND, storage.turn)
-    chores["inputs without owners"] = blobs_without_owners(
+    chores["inputs without owners"] = sweeper.blobs_without_owners(
         storage.blobs, owners, input_store.KIND, _ORPHAN_SECONDS
     )
     seconds = settings.input_days * _DAY
-    chores["expired inputs"] = expired_blobs(
+    chores["expired inputs"] = sweeper.expired_blobs(
         storage.blobs,
         input_store.KIND,
         seconds,
         named=lambda: {ident for _, ident in run_sweeping.named_inputs(storage.records)},
     )
-    chores[f"expired {reductions.KIND}s"] = expired_blobs(storage.blobs, reductions.KIND, seconds)
+    chores[f"expired {reductions.KIND}s"] = sweeper.expired_blobs(
+        storage.blobs, reductions.KIND, seconds
+    )
     chores["content without loss sets"] = loss_sets.blobs_without_sets(
         storage.records, storage.blobs
     )
     chores |= run_sweeping.chores(removal, storage.records, storage.blobs)
-    chores["unfinished blobs"] = always_done(storage.blobs.clean)
-    chores["ballast"] = always_done(storage.space.restore)
-    chores["unfinished keys"] = always_done(partial(token_keys.clean, settings.data_dir))
-    chores["quotas"] = always_done(measured_quotas(storage, quotas, metrics))
+    chores["unfinished blobs"] = sweeper.always_done(storage.blobs.clean)
+    chores["ballast"] = sweeper.always_done(storage.space.restore)
+    chores["unfinished keys"] = sweeper.always_done(partial(token_keys.clean, settings.data_dir))
+    chores["quotas"] = sweeper.always_done(measured_quotas(storage, quotas, metrics))
     note = noted_sweeps(metrics)
     return Sweeper(chores, storage.directory / SWEEPER, note=note, check=storage.check_clock)

@@ -19,9 +19,10 @@ import os
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -108,6 +109,34 @@ def _make_directory() -> bool:
     return bool(directory)
 
 
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """A metric as each worker has it, by the name of its attribute unless it has another."""
+
+    kind: type[Counter | Gauge | Histogram]
+    text: str
+    labels: Sequence[str]
+    name: str | None
+    how: Mapping[str, Any] = field(default_factory=dict)
+
+    def made(self, attribute: str, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
+        """Make it."""
+        name = f"thalweg_{self.name or attribute}"
+        return self.kind(name, self.text, self.labels, registry=registry, **self.how)
+
+
+def _counter(text: str, *labels: str, name: str | None = None) -> Any:  # noqa: ANN401 - once made
+    return _Declared(Counter, text, labels, name)
+
+
+def _gauge(text: str, mode: Mode, *labels: str, name: str | None = None) -> Any:  # noqa: ANN401 - as above
+    return _Declared(Gauge, text, labels, name, {"multiprocess_mode": mode})
+
+
+def _histogram(text: str, buckets: Sequence[float], *labels: str, name: str | None = None) -> Any:  # noqa: ANN401 - as above
+    return _Declared(Histogram, text, labels, name, {"buckets": buckets})
+
+
 class Metrics:
     """The metrics of a worker.
 
@@ -115,167 +144,136 @@ class Metrics:
     nothing of metrics.
     """
 
+    requests: Counter = _counter("Requests answered", "method", "route", "status")
+    seconds: Histogram = _histogram(
+        "Time from the headers of a request to the end of its answer",
+        _SECONDS,
+        "route",
+        name="request_seconds",
+    )
+    running: Gauge = _gauge("Requests being answered", "livesum", name="requests_running")
+    problems: Counter = _counter("Problem documents answered, also within streams, by code", "code")
+    ready: Gauge = _gauge(
+        "Whether a part of the service is ready (1) or not (0)", "livemin", "part"
+    )
+
+    body_bytes: Counter = _counter("Bytes of posted loss streams read, as sent")
+    answer_bytes: Counter = _counter("Bytes of answers sent")
+    events: Counter = _counter("Complete events answered")
+    batches: Counter = _counter("Batches of pipelines sent")
+    buffers: Gauge = _gauge("Read buffers in use", "livesum", name="buffers_used")
+    buffers_limit: Gauge = _gauge("Read buffers there may be", "livemax")
+
+    runs: Counter = _counter(
+        "Runs that were created, came into another state, or were deleted", "state"
+    )
+    upload_bytes: Counter = _counter("Bytes of uploads read, as sent")
+    upload_parts: Counter = _counter(
+        "Requests with bytes of an upload that were accepted, refused with a problem, or cut",
+        "outcome",
+    )
+    uploads_running: Gauge = _gauge("Requests that send bytes of an upload", "livesum")
+    seal_seconds: Histogram = _histogram(
+        "Time in which the reports of a run were computed, or found to be impossible",
+        _SECONDS,
+        "outcome",
+    )
+
+    loop_wait: Gauge = _gauge(
+        "Longest recent wait of a callback in an event loop",
+        "livemax",
+        "lane",
+        name="loop_wait_seconds",
+    )
+    thread_wait: Gauge = _gauge(
+        "Longest recent wait of a call for a thread", "livemax", "lane", name="thread_wait_seconds"
+    )
+    threads: Gauge = _gauge("Threads that compute", "livesum")
+    decoders: Gauge = _gauge("Decoder processes", "livesum", "state")
+    decoder_starts: Counter = _counter("Decoder processes started")
+    decoder_failures: Counter = _counter("Decoder processes that died, or were stopped for a fault")
+    decoder_calls_waiting: Gauge = _gauge("Calls that wait for a decoder process", "livesum")
+    decoder_refused: Counter = _counter("Calls that got no decoder process in time", "limit")
+    jobs: Gauge = _gauge(
+        "Jobs of sealing that wait or are computed, and those whose process died: suspects,"
+        " which are computed alone, and poisoned ones, which were given up",
+        "livemax",
+        "state",
+    )
+    tasks: Counter = _counter(
+        "Tasks of a cluster that were done, or how else they ended",
+        "name",
+        "engine",
+        "outcome",
+        name="engine_tasks",
+    )
+    tasks_waiting: Gauge = _gauge(
+        "Tasks of a cluster that have not ended", "livesum", "engine", name="engine_tasks_waiting"
+    )
+    task_workers: Gauge = _gauge(
+        "Workers of the cluster that do tasks of this service (used), or do not (refused)",
+        "livemax",
+        "state",
+        name="engine_workers",
+    )
+
+    store_seconds: Histogram = _histogram(
+        "Time of an operation on the state", _STORE_SECONDS, "operation"
+    )
+    store_errors: Counter = _counter("Operations on the state that failed", "operation")
+    object_seconds: Histogram = _histogram(
+        "Time of a request to the object store", _STORE_SECONDS, "operation"
+    )
+    object_errors: Counter = _counter("Requests to the object store that failed", "operation")
+    connections: Gauge = _gauge(
+        "Connections to the database of the state", "livesum", "state", name="database_connections"
+    )
+    connections_limit: Gauge = _gauge(
+        "Connections that there may be", "livesum", name="database_connections_limit"
+    )
+    turn_seconds: Histogram = _histogram(
+        "Wait for the turn to change who owns a blob", _STORE_SECONDS
+    )
+    check_failures: Counter = _counter(
+        "Looks at a part of the service, once a second, that failed", "part"
+    )
+    sweeps: Counter = _counter("Passes of the sweeper")
+    sweep_failures: Counter = _counter("Chores of the sweeper that failed", "chore")
+    sweep_at: Gauge = _gauge(
+        "Time of the last pass of the sweeper", "livemax", name="sweep_timestamp_seconds"
+    )
+    quota_ratio: Gauge = _gauge(
+        "Largest share of a quota that one owner has used",
+        "livemostrecent",
+        "kind",
+        "unit",
+        name="quota_used_ratio",
+    )
+    spool_bytes: Gauge = _gauge("Bytes of rows on disk that wait for clients", "livesum")
+
+    budget_exceeded: Counter = _counter("Requests ended by a budget", "stage", "budget")
+    cancelled: Counter = _counter("Work cancelled before its end", "kind")
+    memory_held: Gauge = _gauge(
+        "Bytes that admitted work holds", "livesum", "purpose", name="memory_held_bytes"
+    )
+    memory_limit: Gauge = _gauge(
+        "Bytes that admitted work may hold", "livemax", name="memory_limit_bytes"
+    )
+    memory_refused: Counter = _counter(
+        "Work refused for lack of memory, or of the owner's share", "purpose"
+    )
+    throttled: Counter = _counter(
+        "Requests refused for their number in progress or their rate", "limit"
+    )
+    calls: Gauge = _gauge("Calls in threads", "livesum", "state")
+
     def __init__(self) -> None:
         _make_directory()
         self._registry = CollectorRegistry()
         self._shared: list[Collector] = []
-        self._requests()
-        self._streams()
-        self._runs()
-        self._work()
-        self._storage()
-        self._limits()
-
-    def _requests(self) -> None:
-        self.requests = self._counter("requests", "Requests answered", "method", "route", "status")
-        self.seconds = self._histogram(
-            "request_seconds",
-            "Time from the headers of a request to the end of its answer",
-            _SECONDS,
-            "route",
-        )
-        self.running = self._gauge("requests_running", "Requests being answered", "livesum")
-        self.problems = self._counter(
-            "problems", "Problem documents answered, also within streams, by code", "code"
-        )
-        self.ready = self._gauge(
-            "ready", "Whether a part of the service is ready (1) or not (0)", "livemin", "part"
-        )
-
-    def _streams(self) -> None:
-        self.body_bytes = self._counter("body_bytes", "Bytes of posted loss streams read, as sent")
-        self.answer_bytes = self._counter("answer_bytes", "Bytes of answers sent")
-        self.events = self._counter("events", "Complete events answered")
-        self.batches = self._counter("batches", "Batches of pipelines sent")
-        self.buffers = self._gauge("buffers_used", "Read buffers in use", "livesum")
-        self.buffers_limit = self._gauge("buffers_limit", "Read buffers there may be", "livemax")
-
-    def _runs(self) -> None:
-        self.runs = self._counter(
-            "runs", "Runs that were created, came into another state, or were deleted", "state"
-        )
-        self.upload_bytes = self._counter("upload_bytes", "Bytes of uploads read, as sent")
-        self.upload_parts = self._counter(
-            "upload_parts",
-            "Requests with bytes of an upload that were accepted, refused with a problem, or cut",
-            "outcome",
-        )
-        self.uploads_running = self._gauge(
-            "uploads_running", "Requests that send bytes of an upload", "livesum"
-        )
-        self.seal_seconds = self._histogram(
-            "seal_seconds",
-            "Time in which the reports of a run were computed, or found to be impossible",
-            _SECONDS,
-            "outcome",
-        )
-
-    def _work(self) -> None:
-        self.loop_wait = self._gauge(
-            "loop_wait_seconds",
-            "Longest recent wait of a callback in an event loop",
-            "livemax",
-            "lane",
-        )
-        self.thread_wait = self._gauge(
-            "thread_wait_seconds", "Longest recent wait of a call for a thread", "livemax", "lane"
-        )
-        self.threads = self._gauge("threads", "Threads that compute", "livesum")
-        self.decoders = self._gauge("decoders", "Decoder processes", "livesum", "state")
-        self.decoder_starts = self._counter("decoder_starts", "Decoder processes started")
-        self.decoder_failures = self._counter(
-            "decoder_failures", "Decoder processes that died, or were stopped for a fault"
-        )
-        self.decoder_calls_waiting = self._gauge(
-            "decoder_calls_waiting", "Calls that wait for a decoder process", "livesum"
-        )
-        self.decoder_refused = self._counter(
-            "decoder_refused", "Calls that got no decoder process in time", "limit"
-        )
-
-        self.jobs = self._gauge(
-            "jobs",
-            "Jobs of sealing that wait or are computed, and those whose process died: suspects,"
-            " which are computed alone, and poisoned ones, which were given up",
-            "livemax",
-            "state",
-        )
-        self.tasks = self._counter(
-            "engine_tasks",
-            "Tasks of a cluster that were done, or how else they ended",
-            *("name", "engine", "outcome"),
-        )
-        self.tasks_waiting = self._gauge(
-            "engine_tasks_waiting", "Tasks of a cluster that have not ended", "livesum", "engine"
-        )
-        self.task_workers = self._gauge(
-            "engine_workers",
-            "Workers of the cluster that do tasks of this service (used), or do not (refused)",
-            "livemax",
-            "state",
-        )
-
-    def _storage(self) -> None:
-        self.store_seconds = self._histogram(
-            "store_seconds", "Time of an operation on the state", _STORE_SECONDS, "operation"
-        )
-        self.store_errors = self._counter(
-            "store_errors", "Operations on the state that failed", "operation"
-        )
-        self.object_seconds = self._histogram(
-            "object_seconds", "Time of a request to the object store", _STORE_SECONDS, "operation"
-        )
-        self.object_errors = self._counter(
-            "object_errors", "Requests to the object store that failed", "operation"
-        )
-        self.connections = self._gauge(
-            "database_connections", "Connections to the database of the state", "livesum", "state"
-        )
-        self.connections_limit = self._gauge(
-            "database_connections_limit", "Connections that there may be", "livesum"
-        )
-        self.turn_seconds = self._histogram(
-            "turn_seconds", "Wait for the turn to change who owns a blob", _STORE_SECONDS
-        )
-        self.check_failures = self._counter(
-            "check_failures", "Looks at a part of the service, once a second, that failed", "part"
-        )
-        self.sweeps = self._counter("sweeps", "Passes of the sweeper")
-        self.sweep_failures = self._counter(
-            "sweep_failures", "Chores of the sweeper that failed", "chore"
-        )
-        self.sweep_at = self._gauge(
-            "sweep_timestamp_seconds", "Time of the last pass of the sweeper", "livemax"
-        )
-        self.quota_ratio = self._gauge(
-            "quota_used_ratio",
-            "Largest share of a quota that one owner has used",
-            "livemostrecent",
-            "kind",
-            "unit",
-        )
-        self.spool_bytes = self._gauge(
-            "spool_bytes", "Bytes of rows on disk that wait for clients", "livesum"
-        )
-
-    def _limits(self) -> None:
-        self.budget_exceeded = self._counter(
-            "budget_exceeded", "Requests ended by a budget", "stage", "budget"
-        )
-        self.cancelled = self._counter("cancelled", "Work cancelled before its end", "kind")
-        self.memory_held = self._gauge(
-            "memory_held_bytes", "Bytes that admitted work holds", "livesum", "purpose"
-        )
-        self.memory_limit = self._gauge(
-            "memory_limit_bytes", "Bytes that admitted work may hold", "livemax"
-        )
-        self.memory_refused = self._counter(
-            "memory_refused", "Work refused for lack of memory, or of the owner's share", "purpose"
-        )
-        self.throttled = self._counter(
-            "throttled", "Requests refused for their number in progress or their rate", "limit"
-        )
-        self.calls = self._gauge("calls", "Calls in threads", "livesum", "state")
+        for attribute, declared in vars(Metrics).items():
+            if isinstance(declared, _Declared):
+                setattr(self, attribute, declared.made(attribute, self._registry))
 
     def on_run(self, state: str) -> None:
         """Count a run that came into a state."""
@@ -332,17 +330,6 @@ class Metrics:
         _Written(workers)  # type: ignore[no-untyped-call]
         with _locked(Path(os.environ[METRICS_DIRECTORY]), fcntl.LOCK_SH):
             return generate_latest(workers) + generate_latest(shared)
-
-    def _counter(self, name: str, text: str, *labels: str) -> Counter:
-        return Counter(f"thalweg_{name}", text, labels, registry=self._registry)
-
-    def _gauge(self, name: str, text: str, mode: Mode, *labels: str) -> Gauge:
-        return Gauge(
-            f"thalweg_{name}", text, labels, registry=self._registry, multiprocess_mode=mode
-        )
-
-    def _histogram(self, name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
-        return Histogram(f"thalweg_{name}", text, labels, buckets=buckets, registry=self._registry)
 
 
 class _Written(MultiProcessCollector):
@@ -406,6 +393,7 @@ Sample = tuple[str, str, dict[str, float]]
 """A metric of the service: its name, its text, and its values by the value of its label."""
 
 
+@dataclass(eq=False)
 class ServiceMetrics(Collector):
     """Metrics of the whole service, the same in whichever worker they are read.
 
@@ -415,31 +403,25 @@ class ServiceMetrics(Collector):
         disk: free bytes, reserved bytes and size of the data directory's disk; None without.
     """
 
-    def __init__(
-        self,
-        ends: Callable[[], dict[str, int]],
-        workers: Callable[[], dict[tuple[str, str], int]],
-        disk: Callable[[], dict[str, int] | None],
-    ) -> None:
-        self._ends = ends
-        self._workers = workers
-        self._disk = disk
+    ends: Callable[[], dict[str, int]]
+    workers: Callable[[], dict[tuple[str, str], int]]
+    disk: Callable[[], dict[str, int] | None]
 
     def collect(self) -> Iterable[Metric]:
         """Read them; see the library."""
         ends = CounterMetricFamily(
             "thalweg_worker_ends", "Workers that died and were replaced", labels=["reason"]
         )
-        for reason, count in self._ends().items():
+        for reason, count in self.ends().items():
             ends.add_metric([reason], count)
         yield ends
         workers = GaugeMetricFamily(
             "thalweg_workers", "Workers by lane and state", labels=["lane", "state"]
         )
-        for names, count in self._workers().items():
+        for names, count in self.workers().items():
             workers.add_metric(names, count)
         yield workers
-        for name, value in (self._disk() or {}).items():
+        for name, value in (self.disk() or {}).items():
             yield GaugeMetricFamily(
                 f"thalweg_disk_{name}_bytes", f"Disk of the data directory: {name}", value
             )

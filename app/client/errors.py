@@ -159,6 +159,16 @@ def problem_error(status: int, body: bytes, headers: Mapping[str, str]) -> Probl
     return ProblemError(status, problem, seconds)
 
 
+def check_fingerprint(was: str | None, now: str) -> None:
+    """Compare the fingerprint that data has with the one that it had; None for any.
+
+    Raises:
+        ProblemError: it has changed (code ``data-changed``).
+    """
+    if was not in {None, now}:
+        raise data_changed(f"the data had the fingerprint {was} and has {now} now")
+
+
 def data_changed(detail: str, hint: str = "Open the dataset anew") -> ProblemError:
     """The error for changed data, where the client notices it before the service, or knows more."""
     problem = {"code": "data-changed", "title": "Data changed", "status": 412, "detail": detail}

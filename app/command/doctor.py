@@ -36,7 +36,7 @@ from app.settings import MIB, Settings, unknown_variables
 from app.state.api_keys import ApiKeys
 from app.state.base import RecordMissingError, StateStore, StoreError
 from app.state.blob_files import FileBlobStore
-from app.state.durable import store_error
+from app.state.durable import opened, store_error
 from app.state.space import Space
 from app.state.sql import IDENT, KIND
 from app.state.sqlite import SqliteStateStore
@@ -144,11 +144,8 @@ def _data_directory(settings: Settings) -> Finding:
     directory, user = settings.data_dir, os.geteuid()
     place = _existing(directory)
     room = Space(place, settings.reserve_bytes).room()
-    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened(place, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
         local, owner = is_local(descriptor), os.fstat(descriptor).st_uid
-    finally:
-        os.close(descriptor)
     made = "" if place == directory.absolute() else ", yet to be made,"
     disk = "a disk of this machine" if local else "a file server, or a disk of an unknown kind"
     warn = wrong = ""

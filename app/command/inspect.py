@@ -88,13 +88,10 @@ def looks_like_stream(name: str) -> bool:
     Raises:
         InputError: the file cannot be opened.
     """
-    source = Source(name)
-    try:
+    with contextlib.closing(Source(name)) as source:
         if source.size is None:
             return True
         head = os.pread(source.fd, 12, 0)
-    finally:
-        source.close()
     if len(head) < TYPE_SIZE:
         return True
     return head[:TYPE_SIZE] in BEGINNINGS or not any(head[1:TYPE_SIZE])

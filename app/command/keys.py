@@ -10,17 +10,15 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from pydantic import ValidationError
-
 from app.audit import AuditLog
-from app.errors import ServiceError
 from app.http.identity import check_scopes
 from app.settings import Settings
 from app.state.api_keys import ApiKeys, digest_key, new_secret
 from app.state.ownership import adopt
 from app.state.storage import SQLITE, STATE, Storage, open_storage
 from app.times import LAST_SECOND
-from core.errors import OptionError
+
+from .serving import as_option_errors
 
 
 def key(args: argparse.Namespace) -> int:
@@ -31,14 +29,11 @@ def key(args: argparse.Namespace) -> int:
     return 0
 
 
+@as_option_errors()
 def keys(args: argparse.Namespace) -> int:
     """Run ``keys add``, ``list``, ``revoke`` or ``adopt`` on the data directory."""
-    try:
-        with contextlib.closing(_storage(args)) as storage:
-            return _ACTIONS[args.action](args, storage)
-    except (ServiceError, ValidationError, ValueError) as e:
-        hint = getattr(e, "hint", None)
-        raise OptionError(str(e), hint=hint) from e
+    with contextlib.closing(_storage(args)) as storage:
+        return _ACTIONS[args.action](args, storage)
 
 
 def _storage(args: argparse.Namespace) -> Storage:

@@ -11,13 +11,8 @@ import structlog
 
 from app.losses.input_parsers import parse_input, read_input
 from core.errors import InputError, OptionError
-from core.losses.inputs import (
-    Occurrence,
-    Periods,
-    SummaryInfo,
-    quantiles_from_text,
-    return_periods_from_text,
-)
+from core.losses import inputs
+from core.losses.inputs import Occurrence, Periods, SummaryInfo
 from core.losses.parameters import ReportInputs
 from core.losses.summaries import SummarySets
 
@@ -36,11 +31,11 @@ def read_inputs(args: argparse.Namespace) -> ReportInputs:
             "event rates are those of --event-rates, not of --occurrence", file=args.event_rates
         )
     return ReportInputs(
-        _listed("quantiles", args.quantiles, quantiles_from_text),
+        _listed("quantiles", args.quantiles, inputs.quantiles_from_text),
         rates,
         occurrence,
         _periods(args, occurrence),
-        _listed("return_periods", args.return_periods, return_periods_from_text),
+        _listed("return_periods", args.return_periods, inputs.return_periods_from_text),
     )
 
 

@@ -46,41 +46,32 @@ def add_doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
-def _add_service(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
-    parser = commands.add_parser("openapi", help="print the OpenAPI document")
-    parser.set_defaults(command="openapi")
-
-    parser = commands.add_parser("key", help="generate an API key and its THALWEG_API_KEYS entry")
-    parser.set_defaults(command="key")
-    parser.add_argument(
-        "name", nargs="?", default="client", help="name of its owner (default client)"
-    )
-    _add_keys(commands)
-    _add_state(commands)
-    _add_worker(commands)
+def add_openapi(_parser: argparse.ArgumentParser) -> None:
+    """``openapi`` has no options."""
 
 
-def _add_keys(commands: Any) -> None:  # noqa: ANN401 - as above
-    parser = commands.add_parser(
-        "keys",
-        help="add, list and revoke stored API keys; hand over what an owner has",
-        description="Manage the API keys in a data directory; servers notice within seconds.",
-    )
-    parser.set_defaults(command="keys")
-    parser.add_argument(
-        "--data-dir", type=Path, metavar="DIR", help="data directory (default THALWEG_DATA_DIR)"
-    )
+def add_key(parser: argparse.ArgumentParser) -> None:
+    """Add the argument of ``key``."""
+    text = "name of its owner (default client)"
+    parser.add_argument("name", nargs="?", default="client", help=text)
+
+
+def _add_data_dir(parser: argparse.ArgumentParser) -> None:
+    text = "data directory (default THALWEG_DATA_DIR)"
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help=text)
+
+
+def add_keys(parser: argparse.ArgumentParser) -> None:
+    """Add the actions of ``keys``."""
+    _add_data_dir(parser)
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     add = actions.add_parser("add", help="add a key and print it, once")
     add.add_argument("name", metavar="NAME", help="owner that the key stands for")
-    add.add_argument(
-        "--scope",
-        action="append",
-        required=True,
-        metavar="SCOPE",
-        help="losses, pipelines, runs, admin, read:PATTERN (datasets of the catalogue) or"
-        " register:PATTERN (paths); repeatable",
+    text = (
+        "losses, pipelines, runs, admin, read:PATTERN (datasets of the catalogue) or"
+        " register:PATTERN (paths); repeatable"
     )
+    add.add_argument("--scope", action="append", required=True, metavar="SCOPE", help=text)
     add.add_argument("--expires", type=lifetime, metavar="TIME", help="lifetime, such as 90d")
     actions.add_parser("list", help="list keys: id, state, owner, scopes and expiry")
     revoke = actions.add_parser("revoke", help="revoke a key, or all keys of an owner")
@@ -90,44 +81,28 @@ def _add_keys(commands: Any) -> None:  # noqa: ANN401 - as above
     adopt.add_argument("name", metavar="NAME", help="the new owner")
 
 
-def _add_state(commands: Any) -> None:  # noqa: ANN401 - as above
-    parser = commands.add_parser(
-        "state",
-        help="copy the state of a data directory to stores that nodes share",
-        description="Copy the state of a data directory, whose service is stopped, to a database"
-        " and an object store. Every record and blob is compared. A copy that was interrupted is"
-        " completed by the same command; the data directory stays as it is.",
-    )
-    parser.set_defaults(command="state")
+def add_state(parser: argparse.ArgumentParser) -> None:
+    """Add the action of ``state``."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     copy = actions.add_parser("copy", help="copy everything")
     copy.add_argument("--to", required=True, metavar="URL", help="as in THALWEG_STATE")
-    copy.add_argument(
-        "--blobs",
-        default="file:",
-        metavar="URL",
-        help="as in THALWEG_BLOBS; default: they stay in the data directory",
-    )
-    copy.add_argument(
-        "--data-dir", type=Path, metavar="DIR", help="data directory (default THALWEG_DATA_DIR)"
-    )
+    text = "as in THALWEG_BLOBS; default: they stay in the data directory"
+    copy.add_argument("--blobs", default="file:", metavar="URL", help=text)
+    _add_data_dir(copy)
 
 
-def _add_worker(commands: Any) -> None:  # noqa: ANN401 - as above
-    parser = commands.add_parser(
-        "worker",
-        help="do heavy work of services and of aggregate --engine, for a Dask scheduler",
-        description="Do tasks of a Dask scheduler until a signal. Stores, dataset roots and limits"
-        " are those of the services, and come from the same THALWEG_ variables.",
-    )
-    parser.set_defaults(command="worker")
-    parser.add_argument(
-        "--scheduler", metavar="URL", help="tcp:// or tls:// (default: that of THALWEG_ENGINE)"
-    )
+def add_worker(parser: argparse.ArgumentParser) -> None:
+    """Add the options of ``worker``."""
+    text = "tcp:// or tls:// (default: that of THALWEG_ENGINE)"
+    parser.add_argument("--scheduler", metavar="URL", help=text)
     parser.add_argument("--host", metavar="ADDRESS", help="address to listen on")
-    parser.add_argument(
-        "--data-dir", type=Path, metavar="DIR", help="data directory (default THALWEG_DATA_DIR)"
-    )
+    _add_data_dir(parser)
+
+
+def add_warmup(parser: argparse.ArgumentParser) -> None:
+    """Add the option of ``warmup``."""
+    text = "also compile them for each level of the architecture that this CPU has, for images"
+    parser.add_argument("--portable", action="store_true", help=text)
 
 
 def lifetime(text: str) -> int:
@@ -182,87 +157,96 @@ FLAGS = {
 """Settings that are also options, by name."""
 
 
+class _Command(NamedTuple):
+    """A command: its line in the list, an example with which its help ends, its description."""
+
+    summary: str
+    example: str
+    description: str | None = None
+    module: str = "parser"
+
+
 _COMMANDS = {
-    "aggregate": (
-        "data_options",
+    "aggregate": _Command(
         "compute reports from loss streams",
+        "p1.bin p2.bin --reports melt,ept --occurrence occurrence.bin --out reports",
         "Compute any reports from loss streams in a single pass.",
+        "data_options",
     ),
-    "doctor": (
-        "parser",
+    "doctor": _Command(
         "look at what the service would meet here",
+        "--data-dir data",
         "Look at what a service with these options and variables would meet; 1 if a part is wrong.",
     ),
-    "inspect": (
-        "data_options",
+    "inspect": _Command(
         "describe a loss stream or a dataset",
+        "scan_000.mib",
         "Describe a loss stream, up to its first fault, or the files of a dataset.",
-    ),
-    "merge": (
         "data_options",
+    ),
+    "merge": _Command(
         "merge finished tables of partitions",
+        "p1_melt.csv p2_melt.csv --out melt.csv",
         "Merge finished tables of one report and several partitions, by event.",
+        "data_options",
     ),
-    "oasis": (
-        "oasis_options",
+    "oasis": _Command(
         "use Thalweg in models of Oasis",
+        "shims /opt/thalweg/shims",
         "Write the runner, or the executables, by which a model of Oasis uses Thalweg.",
+        "oasis_options",
     ),
-    "split": (
-        "data_options",
+    "split": _Command(
         "split a loss stream into partitions",
+        "summary.bin --partitions 4 --out parts",
         "Split a loss stream into partitions of whole events, with about as many bytes each.",
-    ),
-    "summarise": (
         "data_options",
+    ),
+    "summarise": _Command(
         "add item streams up into streams of summaries",
+        "gul_p1.bin gul_p2.bin --summary-xref gulsummaryxref.bin --out work",
         "Add the items of loss streams up into a stream of summaries for each summary set.",
-    ),
-    "sample": (
         "data_options",
-        "generate a realistic loss stream and its inputs",
-        "Generate a realistic loss stream and its auxiliary files.",
     ),
-    "serve": (
-        "parser",
+    "sample": _Command(
+        "generate a realistic loss stream and its inputs",
+        "--events 2000 --out run",
+        "Generate a realistic loss stream and its auxiliary files.",
+        "data_options",
+    ),
+    "serve": _Command(
         "run the service",
+        "--data-dir data --dataset-roots /data",
         "Serve until SIGTERM. Each option can also be set as a THALWEG_... variable.",
     ),
+    "openapi": _Command("print the OpenAPI document", "> openapi.json"),
+    "key": _Command("generate an API key and its THALWEG_API_KEYS entry", "alice"),
+    "keys": _Command(
+        "add, list and revoke stored API keys; hand over what an owner has",
+        "add alice --scope losses --expires 90d",
+        "Manage the API keys in a data directory; servers notice within seconds.",
+    ),
+    "state": _Command(
+        "copy the state of a data directory to stores that nodes share",
+        "copy --to postgres://thalweg@db/thalweg --blobs s3://losses/thalweg",
+        "Copy the state of a data directory, whose service is stopped, to a database"
+        " and an object store. Every record and blob is compared. A copy that was interrupted is"
+        " completed by the same command; the data directory stays as it is.",
+    ),
+    "worker": _Command(
+        "do heavy work of services and of aggregate --engine, for a Dask scheduler",
+        "--scheduler tcp://10.0.0.5:8786",
+        "Do tasks of a Dask scheduler until a signal. Stores, dataset roots and limits"
+        " are those of the services, and come from the same THALWEG_ variables.",
+    ),
+    "warmup": _Command("compile the kernels and cache them", ""),
 }
-"""Module with ``add_<command>``, the command's line in the list, and its description. Modules are
-imported as they are asked for: the engine takes a second, which ``serve`` saves."""
-
-
-EXAMPLES = {
-    "aggregate": "p1.bin p2.bin --reports melt,ept --occurrence occurrence.bin --out reports",
-    "doctor": "--data-dir data",
-    "inspect": "scan_000.mib",
-    "key": "alice",
-    "keys": "add alice --scope losses --expires 90d",
-    "merge": "p1_melt.csv p2_melt.csv --out melt.csv",
-    "oasis": "shims /opt/thalweg/shims",
-    "openapi": "> openapi.json",
-    "sample": "--events 2000 --out run",
-    "serve": "--data-dir data --dataset-roots /data",
-    "split": "summary.bin --partitions 4 --out parts",
-    "state": "copy --to postgres://thalweg@db/thalweg --blobs s3://losses/thalweg",
-    "summarise": "gul_p1.bin gul_p2.bin --summary-xref gulsummaryxref.bin --out work",
-    "warmup": "",
-    "worker": "--scheduler tcp://10.0.0.5:8786",
-}
-"""An example of each command, with which its help ends."""
+"""The commands, each with the module that has its ``add_<command>``. Modules are imported as they
+are asked for: the engine takes a second, which ``serve`` saves."""
 
 _OF_CLIENT = (
-    "post",
-    "run",
-    "inputs",
-    "datasets",
-    "tiles",
-    "batches",
-    "pipelines",
-    "stages",
-    "token",
-    "ls",
+    *("post", "run", "inputs", "datasets", "tiles"),
+    *("batches", "pipelines", "stages", "token", "ls"),
 )
 """Commands of the other program, for who takes one for the other."""
 _MEANT = {"--rp": "--return-periods", "--url": "--host", "--bind": "--host"}
@@ -332,20 +316,10 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
         help="least severe level to log (default info; serve: THALWEG_LOG_LEVEL)",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, (module, summary, description) in _COMMANDS.items():
-        command = commands.add_parser(name, help=summary, description=description)
+    for name, about in _COMMANDS.items():
+        command = commands.add_parser(name, help=about.summary, description=about.description)
         command.set_defaults(command=name)
+        command.epilog = f"example: {command.prog} {about.example}".rstrip()
         if argv is None or name in argv:
-            getattr(import_module(f".{module}", __package__), f"add_{name}")(command)
-    _add_service(commands)
-    command = commands.add_parser("warmup", help="compile the kernels and cache them")
-    command.add_argument(
-        "--portable",
-        action="store_true",
-        help="also compile them for each level of the architecture that this CPU has, for images",
-    )
-    command.set_defaults(command="warmup")
-    for name, example in EXAMPLES.items():
-        command = commands.choices[name]
-        command.epilog = f"example: {command.prog} {example}".rstrip()
+            getattr(import_module(f".{about.module}", __package__), f"add_{name}")(command)
     return parser

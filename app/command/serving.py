@@ -301,20 +301,31 @@ def is_loopback(host: str) -> bool:
     return bool(addresses) and all(ipaddress.ip_address(a).is_loopback for a in addresses)
 
 
-def serve(args: argparse.Namespace) -> int:
-    """Serve until a signal; return the exit code."""
+@contextlib.contextmanager
+def as_option_errors() -> Iterator[None]:
+    """Translate what settings and stores raise that cannot be used.
+
+    Raises:
+        OptionError: as commands say it.
+    """
     try:
-        settings = settings_of(args)
-        configure_logging(settings.log_level)
-        for name, nearest in unknown_variables(os.environ):
-            structlog.get_logger().warning(
-                "this variable is not a setting and is ignored", variable=name, nearest=nearest
-            )
-        return run_server(settings)
+        yield
     except ValidationError as e:
         raise OptionError(sentence_of(e)) from e
-    except (ValueError, StorageError) as e:
-        raise OptionError(str(e)) from e
+    except (ServiceError, ValueError) as e:
+        raise OptionError(str(e), hint=getattr(e, "hint", None)) from e
+
+
+@as_option_errors()
+def serve(args: argparse.Namespace) -> int:
+    """Serve until a signal; return the exit code."""
+    settings = settings_of(args)
+    configure_logging(settings.log_level)
+    for name, nearest in unknown_variables(os.environ):
+        structlog.get_logger().warning(
+            "this variable is not a setting and is ignored", variable=name, nearest=nearest
+        )
+    return run_server(settings)
 
 
 def settings_of(args: argparse.Namespace) -> Settings:

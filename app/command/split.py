@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -57,17 +58,12 @@ def split_stream(
     stem = "stream" if name == STDIN else Path(name).stem
     paths = [folder / f"{stem}_P{k}.bin" for k in range(1, partitions + 1)]
     check_free(paths, force=force)
-    source = Source(name)
-    try:
-        with Outputs() as outputs:
-            for path, (start, stop) in zip(
-                paths, pairwise([begin, *_cuts(ends, begin, partitions)]), strict=True
-            ):
-                output = outputs.open(path)
-                _copy(source, 0, begin, output)
-                _copy(source, start, stop, output)
-    finally:
-        source.close()
+    cuts = [begin, *_cuts(ends, begin, partitions)]
+    with closing(Source(name)) as source, Outputs() as outputs:
+        for path, (start, stop) in zip(paths, pairwise(cuts), strict=True):
+            output = outputs.open(path)
+            _copy(source, 0, begin, output)
+            _copy(source, start, stop, output)
     return paths
 
 

@@ -19,10 +19,7 @@ from secrets import token_hex
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
-from pydantic import ValidationError
-
 from app.engine.cluster import DaskCluster
-from app.errors import ServiceError
 from app.losses.aggregation import Aggregation
 from app.settings import Settings
 from app.tasks import REGISTRY, scheduler_of
@@ -31,7 +28,7 @@ from core.losses.reports import choose_reports
 
 from .aggregate import job_of
 from .reading import named_streams
-from .serving import sentence_of
+from .serving import as_option_errors
 
 _BUDGET = 256 << 20
 """Memory for the sums of a partition, at most; what is beyond goes to the disk of the worker."""
@@ -71,18 +68,14 @@ def partials(args: argparse.Namespace) -> Iterator[list[str]]:
     for path in streams:
         if not _is_file(path):
             raise InputError("is no file, and --engine takes only files", source=path)
-    try:
+    with as_option_errors(), contextlib.ExitStack() as undo:
         settings = Settings(engine=args.engine)
         scheduler = scheduler_of(settings)
         cluster = DaskCluster(scheduler, REGISTRY, "", settings.engine_wait_seconds)
-        with contextlib.closing(cluster):
-            for path in cluster.spread(work, streams):
-                if not work.is_done(path):
-                    add_up(work.task(path))
-    except ValidationError as e:
-        raise OptionError(sentence_of(e)) from e
-    except (ValueError, ServiceError) as e:
-        raise OptionError(str(e)) from e
+        undo.callback(cluster.close)
+        for path in cluster.spread(work, streams):
+            if not work.is_done(path):
+                add_up(work.task(path))
     found = [work.out(path) for path in streams]
     yield [str(path) for path in found]
     for partial in found:

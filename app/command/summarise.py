@@ -10,18 +10,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from app.losses import sections
 from app.losses.analyses import OrderedThreads
 from app.losses.outputs import STDOUT, Outputs, SummaryFiles, check_free
-from app.losses.sections import (
-    SECTION,
-    Observer,
-    are_worth_cutting,
-    cut_or_whole,
-    declared,
-    section_observer,
-    sections_of,
-    stream_observer,
-)
+from app.losses.sections import SECTION, Observer
 from app.losses.sources import Sources
 from core.errors import OptionError
 from core.losses.events import StreamEnd
@@ -90,9 +82,9 @@ def summarise(job: SummaryJob, observer: Observer | None = None) -> list[StreamE
         raise OptionError("expect_events and expect_bytes apply to a single stream only")
     threads = job.threads or len(os.sched_getaffinity(0))
     cut = None
-    if not job.live and are_worth_cutting(job.streams, job.reading.policy, threads):
+    if not job.live and sections.are_worth_cutting(job.streams, job.reading.policy, threads):
         cut = partial(_attempt, job, partial(_run_sections, threads=threads), observer)
-    return cut_or_whole(cut, partial(_attempt, job, _run_streams, observer))
+    return sections.cut_or_whole(cut, partial(_attempt, job, _run_streams, observer))
 
 
 def _attempt(job: SummaryJob, run: _Run, observer: Observer | None) -> list[StreamEnd]:
@@ -117,9 +109,9 @@ def _run_sections(
     summaries = SectionedSummaries(
         job.sets, files.write, reading, files.write_index, count=threads, map=calls
     )
-    sections = sections_of(sources.sources, reading.policy, SECTION)
-    ends = summaries.run(sections, section_observer(sources.sources, sources.total, observer))
-    return [declared(end, reading.expect_events, reading.expect_bytes) for end in ends]
+    cuts = sections.sections_of(sources.sources, reading.policy, SECTION)
+    ends = summaries.run(cuts, sections.section_observer(sources.sources, sources.total, observer))
+    return [sections.declared(end, reading.expect_events, reading.expect_bytes) for end in ends]
 
 
 def _run_streams(
@@ -127,7 +119,9 @@ def _run_streams(
 ) -> list[StreamEnd]:
     names = [source.name for source in sources.sources]
     summaries = JoinedSummaries(names, job.sets, files.write, job.reading, files.write_index)
-    sources.feed(summaries, stream_observer(summaries.summarisers, sources.total, observer))
+    sources.feed(
+        summaries, sections.stream_observer(summaries.summarisers, sources.total, observer)
+    )
     return summaries.ends
 
 

@@ -11,11 +11,11 @@ import argparse
 import asyncio
 import os
 import signal
+from contextlib import closing
 from functools import partial
 from typing import Any
 
 import structlog
-from pydantic import ValidationError
 
 from app.cores import count_cores
 from app.engine.base import resource_of
@@ -26,12 +26,10 @@ from app.logs import configure_logging
 from app.runs.sealing.alone import BESIDE_BYTES
 from app.server.forking import in_child
 from app.settings import Settings
-from app.state.base import StorageError, StoreError
 from app.state.storage import SQLITE, STATE, open_storage
 from app.tasks import REGISTRY, check_scheduler, scheduler_of, store_resource
-from core.errors import OptionError
 
-from .serving import sentence_of
+from .serving import as_option_errors
 
 _DEATH_SECONDS = 60
 """Time in which a process has to find the scheduler; after that the next nanny begins."""
@@ -43,24 +41,20 @@ _PAUSE = 0.5
 """Seconds between two nannies."""
 
 
+@as_option_errors()
 def worker(args: argparse.Namespace) -> int:
     """Do tasks until a signal; return the exit code."""
     if args.data_dir is not None:
         # The process that the nanny starts takes its settings from its variables.
         os.environ["THALWEG_DATA_DIR"] = str(args.data_dir)
-    try:
-        settings = Settings()
-        configure_logging(settings.log_level)
-        scheduler = scheduler_of(settings, args.scheduler)
-        options = {"resources": in_child(partial(_resources, settings)), "host": args.host}
-        in_child(partial(check_scheduler, scheduler))
-        if (compile_all := compiling()) is not None:
-            in_child(compile_all)
-        asyncio.run(_serve(scheduler, settings, options))
-    except ValidationError as e:
-        raise OptionError(sentence_of(e)) from e
-    except (ValueError, StorageError, StoreError) as e:
-        raise OptionError(str(e)) from e
+    settings = Settings()
+    configure_logging(settings.log_level)
+    scheduler = scheduler_of(settings, args.scheduler)
+    options = {"resources": in_child(partial(_resources, settings)), "host": args.host}
+    in_child(partial(check_scheduler, scheduler))
+    if (compile_all := compiling()) is not None:
+        in_child(compile_all)
+    asyncio.run(_serve(scheduler, settings, options))
     return 0
 
 
@@ -82,13 +76,9 @@ def _resources(settings: Settings) -> dict[str, float]:
             "the state is in the data directory: only tasks of services on this machine that use"
             " the same one are done, and of aggregate --engine"
         )
-    storage = open_storage(
-        settings.data_dir, settings.reserve_bytes, settings.state, settings.blobs
-    )
-    try:
+    stores = settings.reserve_bytes, settings.state, settings.blobs
+    with closing(open_storage(settings.data_dir, *stores)) as storage:
         resources[store_resource(storage.records, settings)] = places
-    finally:
-        storage.close()
     return resources
 
 

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
 from app.tracebacks import forget_locals
@@ -46,6 +46,7 @@ class BudgetLimits:
     """Items that the stages of a pipeline look at, each stage for itself."""
 
 
+@dataclass(slots=True, eq=False)
 class RequestBudget:
     """The budget of one request, for all of its threads.
 
@@ -61,59 +62,29 @@ class RequestBudget:
         at_end: called with it once no thread works for it any more.
     """
 
-    __slots__ = (
-        "_charge",
-        "_charged",
-        "_closed",
-        "_cpu",
-        "_gone",
-        "_items",
-        "_ledger",
-        "_lock",
-        "_stopping",
-        "_threads",
-        "at_end",
-        "held",
-        "limits",
-        "on_cancelled",
-        "on_exceeded",
-        "owner",
-        "peak",
-        "renewals",
-        "trace",
-    )
-
-    def __init__(
-        self,
-        limits: BudgetLimits,
-        gone: Gone,
-        stopping: Gone,
-        owner: str = "",
-        ledger: Ledger | None = None,
-    ) -> None:
-        self.limits = limits
-        self.held = 0
-        """Bytes that all threads hold."""
-        self.peak = 0
-        """Most bytes they held at once."""
-        self.renewals = 0
-        """Stretches begun after the first."""
-        self.on_exceeded: Callable[[str, str], None] | None = None
-        self.on_cancelled: Callable[[str], None] | None = None
-        self._gone = gone
-        self._stopping = stopping
-        self.owner = owner
-        self.trace = NO_TRACE
-        self.at_end: set[Callable[[RequestBudget], object]] = set()
-        self._ledger = ledger
-        self._charge: Charge | None = None
-        self._charged = 0
-        self._lock = threading.Lock()
-        self._cpu = 0.0
-        self._items = 0
-        self._closed = False
-        self._threads = 0
-        """Threads that work for the request."""
+    limits: BudgetLimits
+    _gone: Gone
+    _stopping: Gone
+    owner: str = ""
+    _ledger: Ledger | None = None
+    held: int = field(default=0, init=False)
+    """Bytes that all threads hold."""
+    peak: int = field(default=0, init=False)
+    """Most bytes they held at once."""
+    renewals: int = field(default=0, init=False)
+    """Stretches begun after the first."""
+    on_exceeded: Callable[[str, str], None] | None = field(default=None, init=False)
+    on_cancelled: Callable[[str], None] | None = field(default=None, init=False)
+    trace: Trace = field(default=NO_TRACE, init=False)
+    at_end: set[Callable[[RequestBudget], object]] = field(default_factory=set, init=False)
+    _charge: Charge | None = field(default=None, init=False)
+    _charged: int = field(default=0, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _cpu: float = field(default=0.0, init=False)
+    _items: int = field(default=0, init=False)
+    _closed: bool = field(default=False, init=False)
+    _threads: int = field(default=0, init=False)
+    """Threads that work for the request."""
 
     @property
     def cancelled(self) -> str | None:

@@ -37,15 +37,12 @@ class Addresses:
         if self._public_url is not None:
             return self._public_url + path
         hosts = [value for name, value in scope["headers"] if name == b"x-forwarded-host"]
-        if len(hosts) == 1 and self._trusts(scope):
+        peer = (scope.get("extensions") or {}).get(PEER_EXTENSION)
+        if len(hosts) == 1 and self._proxies.covers(peer):
             host = hosts[0].decode("latin-1").strip()
             if _HOST.fullmatch(host):
                 return f"{scope['scheme']}://{host}{path}"
         return path
-
-    def _trusts(self, scope: Scope) -> bool:
-        peer = (scope.get("extensions") or {}).get(PEER_EXTENSION)
-        return self._proxies.covers(peer)
 
 
 def client_address(scope: Scope) -> str:

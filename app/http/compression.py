@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from backports.zstd import CompressionParameter, ZstdCompressor
 from isal import isal_zlib
@@ -12,27 +12,19 @@ _WRAP_GZIP = 16 + zlib.MAX_WBITS
 _LEVEL = 1
 
 
-class Compressor(Protocol):
-    """Compresses one answer."""
-
-    def compress(self, data: bytes, *, flush: bool) -> bytes:
-        """Compress the next bytes; with ``flush``, the client can decode all of them."""
-
-    def end(self) -> bytes:
-        """Return the last compressed bytes."""
-
-
 class _Gzip:
     def __init__(self) -> None:
         self._stream: Any = isal_zlib.compressobj(_LEVEL, wbits=_WRAP_GZIP)
 
     def compress(self, data: bytes, *, flush: bool) -> bytes:
+        """Compress the next bytes; with ``flush``, the client can decode all of them."""
         compressed: bytes = self._stream.compress(data)
         if flush:
             compressed += self._stream.flush(isal_zlib.Z_SYNC_FLUSH)
         return compressed
 
     def end(self) -> bytes:
+        """Return the last compressed bytes."""
         compressed: bytes = self._stream.flush()
         return compressed
 
@@ -55,7 +47,9 @@ class _Zstd:
         return self._stream.flush()
 
 
-_COMPRESSORS: dict[str, type[_Gzip | _Zstd]] = {"zstd": _Zstd, "gzip": _Gzip}
+Compressor: TypeAlias = _Gzip | _Zstd
+"""Compresses one answer."""
+_COMPRESSORS: dict[str, type[Compressor]] = {"zstd": _Zstd, "gzip": _Gzip}
 
 CODINGS = tuple(_COMPRESSORS)
 """Content codings of answers, in the server's order of preference."""

@@ -239,7 +239,8 @@ class _Visit:
         self.recorded = False
         self.headers = Headers(scope=scope)
         requested = self.headers.get("x-request-id", "")
-        self.ident = requested if _ID.fullmatch(requested) else _new_id()
+        # Not of the system's randomness: that gives up the interpreter's lock, and is not needed.
+        self.ident = requested if _ID.fullmatch(requested) else f"{random.getrandbits(64):016x}"
         scope["thalweg.request_id"] = self.ident
         header = self.headers.get("traceparent", "")
         known = _TRACE.fullmatch(header)
@@ -296,11 +297,6 @@ class _Visit:
             "lane": lane or None,
             "client": client[0] if client else None,
         }
-
-
-def _new_id() -> str:
-    # Not of the system's randomness: that gives up the interpreter's lock, and is not needed.
-    return f"{random.getrandbits(64):016x}"
 
 
 def _route(scope: Scope) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+
+from starlette.datastructures import Headers as Headers  # noqa: PLC0414 - for those who ask for them
 
 from app.errors import DataChangedError, NotAcceptableError, RangeError
 
@@ -19,19 +20,6 @@ _FORMAT_OF = {
 _TAG = re.compile(r'(?<![^\s,])(?:\*|(?:W/)?"[^"]*")(?![^\s,])')
 """A member of a list of entity tags: ``*``, or a tag, which may hold commas."""
 _ONE = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
-
-
-class Headers(Protocol):
-    """Request headers; names are case-insensitive."""
-
-    def __contains__(self, name: object, /) -> bool:
-        """Whether a header is present."""
-
-    def getlist(self, key: str) -> list[str]:
-        """Return the values of all lines of a header."""
-
-    def get(self, key: str) -> str | None:
-        """Return the value of the first line of a header; None if it is absent."""
 
 
 def joined(headers: Headers, name: str) -> str | None:

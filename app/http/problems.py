@@ -25,11 +25,7 @@ from core.errors import CoreError
 from .media_types import PROBLEM
 from .trail import note_problem
 
-_CODE_OF_STATUS = {
-    404: "not-found",
-    405: "method-not-allowed",
-    408: "stalled",
-}
+_CODE_OF_STATUS = {404: "not-found", 405: "method-not-allowed", 408: "stalled"}
 _ALIKE = 0.6
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 

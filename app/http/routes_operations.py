@@ -17,7 +17,6 @@ import html
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -27,10 +26,11 @@ from zlib import error as ZlibError  # noqa: N812 - a class
 from fastapi import Request
 from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from fastapi.routing import APIRoute
+from jinja2 import ChainableUndefined, Environment, PackageLoader
 from pydantic import BaseModel, Field
 from xxhash import xxh3_64_hexdigest
 
-from app.errors import KINDS, Kind, NotFoundError
+from app.errors import KINDS, NotFoundError
 from app.health import readiness
 from app.server.lanes.table import FRONT, in_lane
 from app.telemetry import METRICS_TYPE, Metrics
@@ -176,26 +176,7 @@ class Operations:
 # Balancers and Prometheus add options of their own.
 router = Routes(Operations, "", APIRoute, tags=["operations"])
 
-_STYLE = """
-body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#123}
-code{background:#eef3f6;padding:.1em .3em;border-radius:3px}
-h2{border-top:1px solid #cde;padding-top:1rem}
-b.method{color:#06566e;display:inline-block;min-width:3.5rem}
-table{border-collapse:collapse;margin:.5rem 0}
-td,th{text-align:left;vertical-align:top;padding:.2rem .8rem .2rem 0}
-.small{color:#567;font-size:.9rem}
-@media(prefers-color-scheme:dark){body{background:#10181d;color:#dce6ea}code{background:#1d2a31}
-h2{border-color:#2a3b44}b.method,a{color:#7cc7dd}.small{color:#8fa5ae}}
-body,h1{overflow-wrap:break-word}
-nav{display:flex;flex-wrap:wrap;gap:.25rem 1rem}
-label{display:block;margin:.3rem 0}
-input,select,textarea,button{font:inherit;max-width:100%;color-scheme:light dark}
-textarea{width:100%;font-family:monospace}
-pre{overflow:auto;max-height:30rem;border:1px solid #9ab;padding:.5rem}
-img{max-width:100%}
-@media(max-width:40rem){table,tbody,tr,td{display:block}td{padding:0}td:first-child{margin-top:.6rem}}
-:focus-visible{outline:2px solid #2a8fb0}
-"""
+_STYLE = files("app.http").joinpath("explorer.css").read_text()
 _SCRIPT = files("app.http").joinpath("explorer.js").read_text()
 
 
@@ -259,7 +240,10 @@ async def explain_problem(operations: Operations, code: str) -> Response:
     """Explain a problem code."""
     if code not in KINDS:
         raise NotFoundError(f"there is no problem {code[:80]!r}", hint="See /docs for a list")
-    return HTMLResponse(problem_page(code, KINDS[code], operations.places), headers=PAGE_HEADERS)
+    kind = KINDS[code]
+    template = _TEMPLATES.get_template("problem.html")
+    page = template.render(title=kind.title, places=operations.places, code=code, kind=kind)
+    return HTMLResponse(page, headers=PAGE_HEADERS)
 
 
 @router.get("/", include_in_schema=False)
@@ -273,8 +257,13 @@ async def root(_operations: Operations) -> Response:
 @in_lane(FRONT)
 async def docs(operations: Operations, request: Request) -> Response:
     """Return a page that lists all routes and problems, and sends requests."""
-    page = docs_page(
-        request.app.openapi(), KINDS, operations.places, has_site=operations.site.is_built
+    document = request.app.openapi()
+    page = _TEMPLATES.get_template("docs.html").render(
+        title=document["info"]["title"],
+        places=operations.places,
+        document=document,
+        kinds=sorted(KINDS.items(), key=lambda item: (item[1].status, item[0])),
+        has_site=operations.site.is_built,
     )
     return HTMLResponse(page, headers=DOCS_HEADERS)
 
@@ -289,73 +278,8 @@ async def document(operations: Operations, name: str, request: Request) -> Respo
     return Response(found.content, headers=found.headers, media_type=found.media_type)
 
 
-def _page(title: str, body: str, places: Mapping[str, str]) -> str:
-    links = "".join(f'<a href="{escape(path)}">{escape(name)}</a>' for name, path in places.items())
-    navigation = f'<nav aria-label="Products">{links}</nav>' if links else ""
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>"
-        f"<body>{navigation}<h1>{escape(title)}</h1>{body}</body></html>"
-    )
-
-
-def problem_page(code: str, kind: Kind, places: Mapping[str, str]) -> str:
-    """Return the page that explains a problem code; places are where else to go."""
-    body = (
-        f"<p>{escape(kind.explanation)}</p>"
-        f"<p>Status {kind.status}, code <code>{escape(code)}</code></p>"
-        '<p><a href="../docs">All routes and problems</a></p>'
-    )
-    return _page(kind.title, body, places)
-
-
-def docs_page(
-    document: Mapping[str, Any],
-    kinds: Mapping[str, Kind],
-    places: Mapping[str, str],
-    *,
-    has_site: bool = False,
-) -> str:
-    """Return a page with every route of an OpenAPI document and every problem code.
-
-    Args:
-        document: the OpenAPI document.
-        kinds: problems by code.
-        places: where else to go: addresses by name.
-        has_site: whether there is a documentation site to lead to.
-    """
-    site = '<a href="docs/">Tutorials, reference and explanations</a> · ' if has_site else ""
-    parts = [
-        f"<p>{escape(document['info'].get('description', ''))}</p>",
-        f'<p>{site}<a href="openapi.json">OpenAPI document</a></p><div id="tools"></div>',
-    ]
-    for path, operations in document["paths"].items():
-        for method, operation in operations.items():
-            parts.append(_operation(path, method, operation))
-    rows = "".join(
-        f'<tr><td>{kind.status}</td><td><a href="problems/{escape(code)}">{escape(code)}</a></td>'
-        f"<td>{escape(kind.explanation)}</td></tr>"
-        for code, kind in sorted(kinds.items(), key=lambda item: (item[1].status, item[0]))
-    )
-    parts.append(f"<h2>Problems</h2><table>{rows}</table>")
-    parts.append(f'<script type="module">{_SCRIPT}</script>')
-    return _page(str(document["info"]["title"]), "".join(parts), places)
-
-
-def _operation(path: str, method: str, operation: Mapping[str, Any]) -> str:
-    rows = "".join(_parameter(p) for p in operation.get("parameters", ()))
-    text = escape(operation.get("description", operation.get("summary", "")))
-    name = escape(f"{method.upper()} {path}")
-    shown = escape(path).replace("/", "/<wbr>")
-    return (
-        f'<section data-operation="{name}">'
-        f'<h2><b class="method">{method.upper()}</b> <code>{shown}</code></h2>'
-        f"<p>{text}</p><table>{rows}</table></section>"
-    )
-
-
-def _parameter(parameter: Mapping[str, Any]) -> str:
+def _described(parameter: Mapping[str, Any]) -> str:
+    """Describe a parameter of an OpenAPI document, with its choices and its default."""
     schema = parameter.get("schema", {})
     choices = schema.get("enum") or [
         value for option in schema.get("anyOf", ()) for value in option.get("enum", ())
@@ -365,7 +289,13 @@ def _parameter(parameter: Mapping[str, Any]) -> str:
         description += f" ({' | '.join(map(str, choices))})"
     if schema.get("default") not in {None, ""}:
         description += f"; default {schema['default']}"
-    return (
-        f"<tr><td><code>{escape(parameter['name'])}</code></td>"
-        f'<td class="small">{escape(parameter["in"])}</td><td>{escape(description)}</td></tr>'
-    )
+    return description
+
+
+_TEMPLATES = Environment(
+    loader=PackageLoader("app.http"),
+    autoescape=True,
+    trim_blocks=True,
+    undefined=ChainableUndefined,
+)
+_TEMPLATES.globals.update(style=_STYLE, script=_SCRIPT, described=_described)

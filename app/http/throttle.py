@@ -113,7 +113,8 @@ class Throttle:
         if self._rate is None:
             return {}
         rate, burst = self._rate
-        tokens = self._tokens(self._full_at(owner), self._rate)
+        *_, full_at = self._bucket(owner)
+        tokens = self._tokens(full_at, self._rate)
         refill = math.ceil((burst - tokens) / rate - _TINY)
         window = max(math.ceil(burst / rate), 1)
         return {
@@ -124,23 +125,19 @@ class Throttle:
     def _tokens(self, full_at: float, rate: Rate) -> float:
         return rate.burst - max(full_at - self._clock(), 0.0) * rate.per_second
 
-    def _full_at(self, owner: str) -> float:
-        place, key = self._place(owner)
-        return self._full[place] if self._keys[place] == key else 0.0
-
-    def _place(self, owner: str) -> tuple[int, int]:
-        """Return where the bucket of an owner is, or may be, and the key of the owner."""
+    def _bucket(self, owner: str) -> tuple[int, int, float]:
+        """Return where the bucket of an owner is, or may be, its key, and when it will be full."""
         key = hash(owner) or 1
         first = key % (BUCKETS // _WAYS) * _WAYS
         keys = self._keys[first : first + _WAYS].tolist()
         if key in keys:
-            return first + keys.index(key), key
-        return min(range(first, first + _WAYS), key=self._full.__getitem__), key
+            place = first + keys.index(key)
+            return place, key, self._full[place]
+        return min(range(first, first + _WAYS), key=self._full.__getitem__), key, 0.0
 
     def _take(self, owner: str, rate: Rate) -> None:
         with self._lock:
-            place, key = self._place(owner)
-            full_at = self._full[place] if self._keys[place] == key else 0.0
+            place, key, full_at = self._bucket(owner)
             tokens = self._tokens(full_at, rate)
             if tokens >= 1 - _TINY:
                 self._keys[place] = key

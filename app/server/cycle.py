@@ -38,6 +38,7 @@ import asyncio
 import http
 import logging
 import re
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import ClientDisconnect
@@ -107,13 +108,12 @@ class BodyCycle:
         self._held = b""
         """The head, as long as it waits for the first bytes of the body."""
         self._sent_since_yield = 0
-        self._add_extensions(scope["extensions"])
-
-    def _add_extensions(self, extensions: dict[str, Any]) -> None:
-        extensions["thalweg.body"] = self.reader
-        extensions["thalweg.informational"] = self.informational
-        extensions["thalweg.abort"] = self.abort
-        extensions["thalweg.disconnected"] = self.gone
+        scope["extensions"] |= {
+            "thalweg.body": reader,
+            "thalweg.informational": self.informational,
+            "thalweg.abort": self.abort,
+            "thalweg.disconnected": self.gone,
+        }
 
     def disconnect(self) -> None:
         """Handle that the client left: wake everything that waits for it."""
@@ -302,11 +302,8 @@ class BodyCycle:
         sock = self.owner.duplicate_socket()
         if sock is None:
             raise ClientDisconnected("the client left")
-        passer = SocketPasser(self._transport, self._flow, self.owner.watch, sock)
-        try:
+        with closing(SocketPasser(self._transport, self._flow, self.owner.watch, sock)) as passer:
             await passer.pass_on(body, self.gone)
-        finally:
-            passer.close()
         # A client that has all it waits for may be gone by now.
         if self._chunked and not self._transport.is_closing():
             self._write(b"\r\n")

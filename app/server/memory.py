@@ -16,7 +16,7 @@ import platform
 import resource
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 _M_TRIM_THRESHOLD = -1
@@ -117,6 +117,7 @@ def measure() -> Usage | None:
     return Usage(nbytes, info.uordblks + info.hblkhd, time.process_time())
 
 
+@dataclass(slots=True, eq=False)
 class FreeMemory:
     """Returns the free memory of this process to the system when that is due.
 
@@ -125,15 +126,10 @@ class FreeMemory:
         give_back: returns the memory.
     """
 
-    def __init__(
-        self,
-        measure: Callable[[], Usage | None] = measure,
-        give_back: Callable[[], None] = give_back,
-    ) -> None:
-        self._measure = measure
-        self._give_back = give_back
-        self._rest: int | None = None
-        self._cpu = 0.0
+    _measure: Callable[[], Usage | None] = measure
+    _give_back: Callable[[], None] = give_back
+    _rest: int | None = field(default=None, init=False)
+    _cpu: float = field(default=0.0, init=False)
 
     def look(self) -> None:
         """Return free memory if there is much of it, or some while the process is quiet.

@@ -28,21 +28,9 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import blobs
+from . import blob_pieces, blobs
 from .base import StoreDamagedError, StoreError, check_page, damaged, in_use
-from .blob_pieces import (
-    MARK_AT,
-    NONCE,
-    START,
-    DamageError,
-    FileBlobWriter,
-    Layout,
-    Mark,
-    Name,
-    settled,
-    trim,
-    write_new,
-)
+from .blob_pieces import START, DamageError, FileBlobWriter, Layout, Mark, Name, trim
 from .blobs import BlobInfo, BlobMissingError, BlobPage, BlobPieces, GrowingBlobs, check_blob
 from .durable import as_store_errors, make_directories, opened, sync_directory, write_at
 from .space import Space
@@ -118,7 +106,8 @@ class FileBlobStore(GrowingBlobs):
         try:
             # Until the directory is synced nobody else may append, and acknowledge it.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            write_new(descriptor, Name(kind, blob_id, secrets.token_bytes(NONCE)), view)
+            name = Name(kind, blob_id, secrets.token_bytes(blob_pieces.NONCE))
+            blob_pieces.write_new(descriptor, name, view)
             if replace:
                 new.replace(path)
             else:
@@ -322,14 +311,15 @@ class FileBlobStore(GrowingBlobs):
         layout, mark, file_end = self._begin(kind, blob_id, descriptor)
         if mark is not None and mark.end == file_end:
             return layout, mark
-        was, mark = mark, settled(descriptor, layout.name, mark or Mark(0, START), file_end)
+        was, begin = mark, mark or Mark(0, START)
+        mark = blob_pieces.settled(descriptor, layout.name, begin, file_end)
         if was is None and mark.end != file_end:
             # A crash leaves the mark whole: what does not fit was acknowledged, perhaps.
             raise DamageError
         os.ftruncate(descriptor, mark.end)
         # What a killed process wrote may not be on the disk yet.
         os.fdatasync(descriptor)
-        write_at(descriptor, [layout.name.mark(mark)], MARK_AT)
+        write_at(descriptor, [layout.name.mark(mark)], blob_pieces.MARK_AT)
         return layout, mark
 
     def _begin(self, kind: str, blob_id: str, descriptor: int) -> tuple[Layout, Mark | None, int]:

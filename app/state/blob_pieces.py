@@ -180,10 +180,15 @@ class Name:
         if len(piece) < PIECE_HEADER:
             raise DamageError
         found, data = self.piece(piece[:PIECE_HEADER], start), piece[PIECE_HEADER:]
-        length = found.length | (_LAST if found.last else 0)
-        if found.length != len(data) or found.digest != self.digest(start, length, data):
+        if not self.is_of(data, found):
             raise DamageError
         return data
+
+    def is_of(self, data: memoryview, piece: Found) -> bool:
+        """Whether data is what the header of a piece says."""
+        length = piece.length | (_LAST if piece.last else 0)
+        fits = piece.length == len(data)
+        return fits and piece.digest == self.digest(piece.start, length, data)
 
 
 class Layout:
@@ -247,10 +252,8 @@ class Layout:
         if not read_into(descriptor, buffers, places[0]):
             raise DamageError
         for k, (begin, end) in enumerate(pairwise(starts)):
-            piece = self.name.piece(buffers[2 * k], begin)
             part = view[begin - first : end - first]
-            length = piece.length | (_LAST if piece.last else 0)
-            if piece.length != len(part) or piece.digest != self.name.digest(begin, length, part):
+            if not self.name.is_of(part, self.name.piece(buffers[2 * k], begin)):
                 raise DamageError
         return view[start - first : stop - first]
 
@@ -315,10 +318,8 @@ def settled(descriptor: int, name: Name, mark: Mark, file_end: int) -> Mark:
             piece = _header_at(descriptor, name, size, end)
         except DamageError:
             break
-        data = memoryview(bytearray(piece.length)) if piece.length <= PIECE else memoryview(b"")
-        length = piece.length | (_LAST if piece.last else 0)
-        whole = read_into(descriptor, [data], end + PIECE_HEADER)
-        if not whole or piece.digest != name.digest(size, length, data):
+        data = memoryview(bytearray(piece.length))
+        if not (read_into(descriptor, [data], end + PIECE_HEADER) and name.is_of(data, piece)):
             break
         size += piece.length
         end += PIECE_HEADER + piece.length

@@ -14,13 +14,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import obstore
-from obstore.exceptions import (
-    AlreadyExistsError,
-    BaseError,
-    PermissionDeniedError,
-    PreconditionError,
-    UnauthenticatedError,
-)
+from obstore import exceptions
+from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import ObjectStore, from_url
 
 from .base import StoreError, StoreReadOnlyError
@@ -76,11 +71,11 @@ def check_objects(objects: ObjectStore) -> float:
 
 
 def _check_conditions(objects: ObjectStore, path: str, e_tag: str | None) -> float:
-    with contextlib.suppress(AlreadyExistsError):
+    with contextlib.suppress(exceptions.AlreadyExistsError):
         obstore.put(objects, path, _CONTENT, mode="create", use_multipart=False)
         raise _ignoring("If-None-Match: it created an object twice")
     obstore.put(objects, path, _CONTENT[::-1], mode={"e_tag": e_tag}, use_multipart=False)
-    with contextlib.suppress(PreconditionError):
+    with contextlib.suppress(exceptions.PreconditionError):
         obstore.put(objects, path, b"", mode={"e_tag": e_tag}, use_multipart=False)
         raise _ignoring("If-Match: it replaced an object that had changed")
     started = time.monotonic()

@@ -32,39 +32,11 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import ObjectStore
 
-from . import blobs
-from .base import (
-    Record,
-    RecordConflictError,
-    RecordExistsError,
-    RecordMissingError,
-    StateStore,
-    StoreError,
-    check_page,
-    damaged,
-    in_use,
-)
+from . import base, blobs, object_layout
+from .base import Record, RecordConflictError, RecordExistsError, RecordMissingError, StateStore
 from .blob_pieces import DamageError
-from .blobs import (
-    BlobInfo,
-    BlobMissingError,
-    BlobPage,
-    GrowingBlobs,
-    Note,
-    check_blob,
-    no_note,
-    timed,
-)
-from .object_layout import (
-    MALFORMED,
-    OBJECT,
-    Entry,
-    Extent,
-    ObjectBlobWriter,
-    data_size,
-    prefix_of,
-    start_of,
-)
+from .blobs import BlobInfo, BlobMissingError, BlobPage, GrowingBlobs, Note, check_blob
+from .object_layout import OBJECT, Entry, Extent, ObjectBlobWriter, prefix_of, start_of
 from .object_service import store_error
 
 _PLACES = 1024
@@ -94,7 +66,7 @@ class ObjectBlobStore(GrowingBlobs):
         records: StateStore,
         objects: ObjectStore,
         clock: Callable[[], float] = time.time,
-        note: Note = no_note,
+        note: Note = blobs.no_note,
     ) -> None:
         self.records = records
         self.objects = objects
@@ -103,7 +75,7 @@ class ObjectBlobStore(GrowingBlobs):
         self._lock = threading.Lock()
         self._swept = ""
         self._closed = False
-        self._timed = partial(timed, note, (AlreadyExistsError, FileNotFoundError))
+        self._timed = partial(blobs.timed, note, (AlreadyExistsError, FileNotFoundError))
 
     def check(self) -> None:
         """Check that the store answers, and takes an object.
@@ -127,8 +99,8 @@ class ObjectBlobStore(GrowingBlobs):
             return Entry.of(self.records.get(_kind(kind), blob_id))
         except RecordMissingError as e:
             raise blobs.no_blob(kind, blob_id) from e
-        except MALFORMED as e:
-            raise damaged(kind, blob_id) from e
+        except object_layout.MALFORMED as e:
+            raise base.damaged(kind, blob_id) from e
 
     def swap(self, seen: Entry, new: Entry) -> Entry:
         """Replace what the record of a blob says; return it with its record.
@@ -145,18 +117,15 @@ class ObjectBlobStore(GrowingBlobs):
         """Create a blob whole; return False if another has its name."""
         now = self.clock()
         entry = Entry(secrets.token_hex(8), len(view), now, now)
-        self._fill(kind, blob_id, entry, view)
+        for start in range(0, len(view), OBJECT):
+            part = view[start : start + OBJECT]
+            self.create_object(Extent(kind, blob_id, entry, start, start + len(part)), part)
         try:
             self.records.create(_kind(kind), blob_id, entry.encode(), size=len(view))
         except RecordExistsError:
             self._remove(kind, blob_id, entry)
             return False
         return True
-
-    def _fill(self, kind: str, blob_id: str, entry: Entry, view: memoryview) -> None:
-        for start in range(0, len(view), OBJECT):
-            part = view[start : start + OBJECT]
-            self.create_object(Extent(kind, blob_id, entry, start, start + len(part)), part)
 
     # -- writing ------------------------------------------------------------------------
 
@@ -219,11 +188,11 @@ class ObjectBlobStore(GrowingBlobs):
                 try:
                     record = self.records.get(_kind(kind), blob_id)
                     entry = None
-                    with contextlib.suppress(*MALFORMED):
+                    with contextlib.suppress(*object_layout.MALFORMED):
                         entry = Entry.of(record)
                     used = record.used if entry is None else entry.used
                     if unused_since is not None and used >= unused_since:
-                        raise in_use(kind, blob_id)
+                        raise base.in_use(kind, blob_id)
                     try:
                         self.records.delete(_kind(kind), blob_id, record)
                     except RecordConflictError:
@@ -274,7 +243,7 @@ class ObjectBlobStore(GrowingBlobs):
             entry = self.entry(kind, blob_id)
         except BlobMissingError:
             return True
-        except StoreError:
+        except base.StoreError:
             return False
         start, number = start_of(path), int(name.rpartition(".")[2])
         # A writer may be about to commit what lies after the end.
@@ -348,7 +317,7 @@ class ObjectBlobStore(GrowingBlobs):
             for found in page:
                 start = starts[-1]
                 if found["path"] == Extent(kind, blob_id, entry, start, start).path:
-                    starts.append(starts[-1] + data_size(found["size"]))
+                    starts.append(starts[-1] + object_layout.data_size(found["size"]))
                     if starts[-1] >= entry.size:
                         return starts
         raise DamageError
@@ -362,7 +331,7 @@ class ObjectBlobStore(GrowingBlobs):
 
     def list(self, kind: str, prefix: str = "", after: str = "", limit: int = 100) -> BlobPage:
         """See BlobStore."""
-        check_page(kind, prefix, after, limit)
+        base.check_page(kind, prefix, after, limit)
         with self._using(kind, "any"):
             page = self.records.list(_kind(kind), prefix, after, limit)
         return BlobPage(tuple(_info(kind, record) for record in page.records), page.after)
@@ -377,11 +346,11 @@ class ObjectBlobStore(GrowingBlobs):
     def _using(self, kind: str, blob_id: str) -> Iterator[None]:
         """Raise only errors of a store."""
         if self._closed:
-            raise StoreError("the store is closed")
+            raise base.StoreError("the store is closed")
         try:
             yield
         except (DamageError, FileNotFoundError) as e:
-            raise damaged(kind, blob_id) from e
+            raise base.damaged(kind, blob_id) from e
         except BaseError as e:
             raise store_error(e) from e
 
@@ -398,6 +367,6 @@ def _kind(kind: str) -> str:
 def _info(kind: str, record: Record) -> BlobInfo:
     try:
         entry = Entry.of(record)
-    except MALFORMED:
+    except object_layout.MALFORMED:
         return BlobInfo(kind, record.id, 0, record.used, record.used)
     return BlobInfo(kind, record.id, entry.size, entry.modified, entry.used)

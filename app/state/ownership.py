@@ -26,17 +26,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from .base import (
-    MAX_PAGE,
-    Admit,
-    Record,
-    RecordConflictError,
-    RecordExistsError,
-    RecordInvalidError,
-    RecordMissingError,
-    StateStore,
-    every,
-)
+from . import base
+from .base import Admit, Record, RecordExistsError, RecordMissingError, StateStore
 from .turns import Turn
 
 Json: TypeAlias = Any
@@ -157,7 +148,7 @@ class Namespaces:
         """
         try:
             return self._store.get(self._kind, record_id(owner, ident))
-        except (RecordInvalidError, RecordMissingError) as e:
+        except (base.RecordInvalidError, RecordMissingError) as e:
             # The store names its record, whose id holds more than that of the thing.
             raise self._missing(ident) from e
 
@@ -213,7 +204,7 @@ class Namespaces:
         try:
             record = None if seen is None else seen.record
             self._store.delete(self._kind, record_id(owner, ident), record)
-        except (RecordInvalidError, RecordMissingError) as e:
+        except (base.RecordInvalidError, RecordMissingError) as e:
             raise self._missing(ident) from e
 
     def remove(self, owner: str, ident: str, *, everyone: bool = False) -> list[str]:
@@ -269,7 +260,7 @@ class Namespaces:
 
     def of_all(self) -> Iterator[OwnedRecord]:
         """Yield the things of all owners."""
-        return map(OwnedRecord.of, every(self._store, self._kind))
+        return map(OwnedRecord.of, base.every(self._store, self._kind))
 
     def of_anyone(self, ident: str) -> list[OwnedRecord]:
         """Return the things of this id, of all owners."""
@@ -277,14 +268,14 @@ class Namespaces:
         for prefix in self._prefixes():
             try:
                 found.append(OwnedRecord.of(self._store.get(self._kind, f"{prefix}.{ident}")))
-            except (RecordMissingError, RecordInvalidError):
+            except (RecordMissingError, base.RecordInvalidError):
                 continue
         return found
 
     def all(self, owner: str) -> Iterator[OwnedRecord]:
         """Yield all things of an owner."""
         after = ""
-        while page := self.page(owner, "", after, MAX_PAGE):
+        while page := self.page(owner, "", after, base.MAX_PAGE):
             yield from page
             after = page[-1].ident
 
@@ -345,7 +336,7 @@ def _hand_over(things: Namespaces, old: str, new: str, ident: str) -> bool:
             created = things.create(new, ident, owned.value, owned.record.size, owned.beside)
             try:
                 things.delete(old, ident, owned)
-            except (RecordConflictError, RecordMissingError):
+            except (base.RecordConflictError, RecordMissingError):
                 # It was changed or deleted meanwhile, and so is what was handed over, unless
                 # the new owner had it before.
                 if created:

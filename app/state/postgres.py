@@ -26,7 +26,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
-from typing import Any, LiteralString, NoReturn
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg import errors
@@ -351,13 +351,8 @@ def _scalar(connection: Connection, query: LiteralString) -> object:
 def _translated() -> Iterator[None]:
     try:
         yield
-    except psycopg.Error as e:
-        _raise(e)
-
-
-def _raise(error: Exception) -> NoReturn:
-    """Raise the error of a store for one of the database, whose text may name hosts and users."""
-    for kind, (store_error, text, retry_after) in _ERRORS:
-        if isinstance(error, kind):
-            raise store_error(text, retry_after=retry_after) from error
-    raise StoreError("the database of the state failed") from error
+    except psycopg.Error as e:  # whose text may name hosts and users
+        for kind, (store_error, text, retry_after) in _ERRORS:
+            if isinstance(e, kind):
+                raise store_error(text, retry_after=retry_after) from e
+        raise StoreError("the database of the state failed") from e

@@ -115,7 +115,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/runs/uploads/upload_protocol.py": _DIALECTS,
     "app/runs/uploads/sources.py": _UPLOADS,
     "app/state/connections.py": _POSTGRES,
-    "app/state/copying.py": ("tests/app/command/test_state.py",),
     "app/state/object_layout.py": _OBJECTS,
     "app/state/object_service.py": _OBJECTS,
     "app/oasis/tied_curves.py": ("tests/app/oasis/test_comparing.py",),

@@ -162,7 +162,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/state/blob_pieces.py": _BLOBS,
     "app/state/blobs.py": (),
     "app/state/reservations.py": (),
-    "app/state/copying.py": ("tests/app/command/test_state.py",),
+    "app/command/state.py": ("tests/app/command/test_state.py",),
     "app/state/durable.py": (),
     "app/state/object_layout.py": _OBJECTS,
     "app/state/object_service.py": _OBJECTS,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from functools import partial
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..client import Client
 from ..losses.requests import reports_of
@@ -182,95 +182,105 @@ PIPELINE = (
 )
 """How to name a pipeline, rather than a dataset."""
 
-REPORT_OPTIONS: dict[str, dict[str, Any]] = {
-    "event_rates": {"type": Path, "metavar": "F", "help": "of melt, instead of the occurrences'"},
-    "occurrence": {
-        "type": Path,
-        "metavar": "F",
-        "help": "when events happen: for splt, mplt, qplt, aal, aal_mean, alct, ept and psept, and"
-        " the event rates of melt",
-    },
-    "periods": {"type": Path, "metavar": "F", "help": "weights of the periods (default: equal)"},
-    "summary_xref": {"type": Path, "metavar": "F", "help": "the stream is of items"},
-    "summary_map": {"type": Path, "metavar": "F", "help": "to count affected risks"},
-    "quantiles": {
-        "type": list_or_file,
-        "metavar": "LIST|F",
-        "help": "of qelt and qplt: a file, or a list such as 0.5,0.9",
-    },
-    "return_periods": {
-        "type": partial(list_or_file, kind=int),
-        "metavar": "LIST|F",
-        "help": "of ept and psept: a file, or a list such as 250,100,50 (default: every point)",
-    },
-    "no_of_periods": {"type": count, "metavar": "N", "help": "for an occurrence csv or parquet"},
-    "confidence": {"type": float, "metavar": "P", "help": "of alct (default 0.95)"},
-    "curves": {
-        "metavar": "LETTERS",
-        "help": "of ept: F full uncertainty, S sample mean, M per-sample mean; of psept: W per"
-        " sample; capital for AEP, small for OEP (default FfSsMmWw)",
-    },
-    "tvar": {
-        "choices": ("count", "weight"),
-        "help": "mean of losses by their number or by the weight of periods (default count)",
-    },
-}
-"""Options of reports: of posts, of runs, and of further reports of these; as argparse has them."""
+Options: TypeAlias = dict[str, str | tuple[Any, ...]]
+"""Arguments by their words, ``-n --name METAVAR`` or ``name METAVAR``, with their help.
 
-STREAM_OPTIONS: dict[str, dict[str, Any]] = {
-    "float_width": {"type": int, "choices": (4, 8), "help": "bytes of a loss (default 4)"},
-    "nan": {
-        "choices": ("error", "zero", "drop"),
-        "help": "losses that are NaN or infinite (default error)",
-    },
-    "negative": {"choices": ("error", "keep"), "help": "negative losses (default error)"},
-    "sample_order": {
-        "choices": ("ascending", "any"),
-        "help": "order of sidx in a block (default ascending)",
-    },
-    "order": {
-        "choices": ("received", "event"),
-        "help": "rows as they arise, or by event (default received)",
-    },
-    "summary_ids": {"metavar": "LIST", "help": "only these summaries, such as 1,5,10-20"},
-    "sets": {"type": numbers, "metavar": "LIST", "help": "of the xref, such as 1,2"},
+``{a,b}`` in place of the metavar are choices; an option that has neither is a flag. After the help
+come how a text is read, and what else argparse is told.
+"""
+REPORT_OPTIONS: Options = {
+    "--event-rates F": ("of melt, instead of the occurrences'", Path),
+    "--occurrence F": (
+        (
+            "when events happen: for splt, mplt, qplt, aal, aal_mean, alct, ept and psept, and"
+            " the event rates of melt"
+        ),
+        Path,
+    ),
+    "--periods F": ("weights of the periods (default: equal)", Path),
+    "--summary-xref F": ("the stream is of items", Path),
+    "--summary-map F": ("to count affected risks", Path),
+    "--quantiles LIST|F": ("of qelt and qplt: a file, or a list such as 0.5,0.9", list_or_file),
+    "--return-periods LIST|F": (
+        "of ept and psept: a file, or a list such as 250,100,50 (default: every point)",
+        partial(list_or_file, kind=int),
+    ),
+    "--no-of-periods N": ("for an occurrence csv or parquet", count),
+    "--confidence P": ("of alct (default 0.95)", float),
+    "--curves LETTERS": "of ept: F full uncertainty, S sample mean, M per-sample mean; of psept: W"
+    " per sample; capital for AEP, small for OEP (default FfSsMmWw)",
+    "--tvar {count,weight}": "mean of losses by their number or by the weight of periods"
+    " (default count)",
 }
-"""Options of streams: of posts and of runs."""
-
-_CONNECTION: dict[str, dict[str, Any]] = {
-    "url": {"help": "of the service (THALWEG_URL)"},
-    "key": {"help": "bearer key (THALWEG_KEY)"},
-    "timeout": {
-        "type": float,
-        "metavar": "S",
-        "help": f"seconds of silence after which a connection is broken (default {TIMEOUT:.0f})",
-    },
-    "retries": {
-        "type": count,
-        "metavar": "N",
-        "help": f"failures in a row to tolerate (default {RETRIES})",
-    },
+"""Options of reports: of posts, of runs, and of further reports of these."""
+PARSING_OPTIONS: Options = {
+    "--float-width": ("bytes of a loss (default 4)", int, {"choices": (4, 8)}),
+    "--nan {error,zero,drop}": "losses that are NaN or infinite (default error)",
+    "--negative {error,keep}": "negative losses (default error)",
+    "--sample-order {ascending,any}": "order of sidx in a block (default ascending)",
 }
-CONNECTION_OPTIONS = {
-    name: how | {"default": argparse.SUPPRESS} for name, how in _CONNECTION.items()
+"""How streams are read: of posts and of runs."""
+ROW_OPTIONS: Options = {
+    "--order {received,event}": "rows as they arise, or by event (default received)",
+    "--summary-ids LIST": "only these summaries, such as 1,5,10-20",
+    "--sets LIST": ("of the xref, such as 1,2", numbers),
+}
+"""What rows there are: of posts and of runs."""
+CONNECTION_OPTIONS: Options = {
+    "--url URL": "of the service (THALWEG_URL)",
+    "--key KEY": "bearer key (THALWEG_KEY)",
+    "--timeout S": (
+        f"seconds of silence after which a connection is broken (default {TIMEOUT:.0f})",
+        float,
+    ),
+    "--retries N": (f"failures in a row to tolerate (default {RETRIES})", count),
 }
 """Options that precede commands or follow them: one that is not there replaces none before it."""
+REPORTS: Options = {
+    "--report --reports LIST": (
+        (
+            "comma-separated: events, selt, melt, qelt, splt, mplt, qplt, aal, aal_mean, alct, ept,"
+            " psept"
+        ),
+        names,
+        {"required": True},
+    )
+}
+EVENT_IDS: Options = {"--event-ids LIST": "only these events, such as 1,5,10-20"}
+PROGRESS: Options = {"--no-progress": "no progress bar", "--quiet": "report errors only"}
+"""Of commands that show how far they are."""
+FORCE: Options = {"--force": "replace files that are there"}
+"""Of commands that write files."""
 
-REPORTS_HELP = (
-    "comma-separated: events, selt, melt, qelt, splt, mplt, qplt, aal, aal_mean, alct, ept, psept"
-)
+
+def add_options(
+    parser: argparse._ActionsContainer,
+    options: Options,
+    **more: Any,  # noqa: ANN401 - of argparse
+) -> None:
+    """Add arguments by their words, all with what more argparse is told."""
+    for words, about in options.items():
+        text, *facts = (about,) if isinstance(about, str) else about
+        first, *others = words.split()
+        names = [first, *(word for word in others if word.startswith("-"))]
+        shape = "".join(others[len(names) - 1 :])
+        how: dict[str, Any] = {"metavar": shape} if shape else {}
+        if shape.startswith("{"):
+            how = {"choices": shape.strip("{}").split(",")}
+        for fact in facts:
+            how |= fact if isinstance(fact, dict) else {"type": fact}
+        if not how and first.startswith("-"):
+            how = {"action": "store_true"}
+        parser.add_argument(*names, help=text, **how, **more)
 
 
-def add_options(parser: argparse.ArgumentParser, options: Mapping[str, dict[str, Any]]) -> None:
-    """Add options by their names in Python; the default of all that have none, None."""
-    for name, how in options.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", **{"default": None, **how})
-
-
-def given(args: argparse.Namespace, names: Iterable[str]) -> dict[str, Any]:
-    """Return the options that were given, of these."""
+def given(args: argparse.Namespace, options: Iterable[str]) -> dict[str, Any]:
+    """Return what was given, by their names in Python, of options by these or by their words."""
+    names = (words.split()[0].lstrip("-").replace("-", "_") for words in options)
     values = {name: getattr(args, name, None) for name in names}
-    return {name: value for name, value in values.items() if value is not None}
+    return {
+        name: value for name, value in values.items() if value is not None and value is not False
+    }
 
 
 def commas(words: Sequence[str], about: str) -> str:
@@ -289,11 +299,12 @@ def commas(words: Sequence[str], about: str) -> str:
     return ""
 
 
-def new_command(
+def new_command(  # noqa: PLR0913, PLR0917 - what a command consists of
     group: Any,  # noqa: ANN401 - argparse has no public type for it
     name: str,
     run: Callable[[argparse.Namespace, Client], int | None],
     about: str,
+    options: Options,
     description: str | None = None,
 ) -> argparse.ArgumentParser:
     """Add a command that talks to the service.
@@ -303,13 +314,15 @@ def new_command(
         name: of the command.
         run: what it does; returns the exit code, unless that is 0.
         about: its line in the help of the group.
+        options: its arguments.
         description: of its own help.
     """
     parser: argparse.ArgumentParser = group.add_parser(
         name, help=about, description=description, allow_abbrev=False
     )
     parser.set_defaults(run=run, parser=parser)
-    add_options(parser, CONNECTION_OPTIONS)
+    add_options(parser, CONNECTION_OPTIONS, default=argparse.SUPPRESS)
+    add_options(parser, options)
     return parser
 
 
@@ -321,20 +334,5 @@ def new_group(
 ) -> Any:  # noqa: ANN401 - as above
     """Add a group of commands, which share its name."""
     parser = commands.add_parser(name, help=about, description=description, allow_abbrev=False)
-    add_options(parser, CONNECTION_OPTIONS)
+    add_options(parser, CONNECTION_OPTIONS, default=argparse.SUPPRESS)
     return parser.add_subparsers(required=True, metavar="COMMAND")
-
-
-def add_behaviour(
-    parser: argparse.ArgumentParser,
-    state: str = "state file (default: --out with .thalweg-state)",
-) -> None:
-    """Add the arguments of commands that take a while."""
-    parser.add_argument("--state", help=state)
-    add_progress(parser)
-
-
-def add_progress(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of commands that show how far they are."""
-    parser.add_argument("--no-progress", action="store_true", help="no progress bar")
-    parser.add_argument("--quiet", action="store_true", help="report errors only")

@@ -21,9 +21,9 @@ from ..pipelines.batch import Batch, Column, Ragged
 from ..pipelines.blocking import Pipeline
 from ..pipelines.selection import is_token
 from ..transport.frames import Array
-from .arguments import PIPELINE, count, folder, new_command, spec_of
+from .arguments import FORCE, PIPELINE, Options, add_options, count, folder, new_command, spec_of
 from .console import say, saying_warnings
-from .targets import add_force, begin
+from .targets import begin
 
 _ID = re.compile("[0-9a-f]{32}")
 """Name of a registered pipeline."""
@@ -36,31 +36,31 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
         "batches",
         _batches,
         "read the batches of a pipeline",
+        {
+            "spec SPEC": "file with the spec, its JSON, or the id of a registered pipeline",
+            "-n --count N": ("batches (default: all)", count),
+            "-o --out DIR": ("folder for .npy files", folder),
+            **FORCE,
+        },
         "Read the batches of a pipeline: a line of JSON for each, and with --out its fields as"
         " .npy files. With --token-file the same command resumes where it stopped, even with"
         " another --rank and --world; killed, it may repeat lines and files of a second: the number"
         " sequence tells lines that are there already, and files are the same.",
     )
-    about = "file with the spec, its JSON, or the id of a registered pipeline"
-    batches.add_argument("spec", metavar="SPEC", help=about)
-    batches.add_argument("-n", "--count", type=count, metavar="N", help="batches (default: all)")
-    batches.add_argument("-o", "--out", type=folder, metavar="DIR", help="folder for .npy files")
-    add_force(batches)
-    where = batches.add_mutually_exclusive_group()
-    where.add_argument(
-        "--token-file", type=Path, metavar="F", help="resume from it, and update it once a second"
-    )
-    where.add_argument("--after", metavar="TOKEN", help="resume after a token, such as a line's")
-    batches.add_argument("--rank", type=count, default=0, metavar="R", help="default 0")
-    batches.add_argument("--world", type=count, default=1, metavar="W", help="default 1")
-    batches.add_argument("--epoch", action="store_true", help="stop where an epoch ends")
-    batches.add_argument(
-        "--prefetch", type=count, default=0, metavar="N", help="batches to read ahead"
-    )
-    batches.add_argument("--parallel", type=count, metavar="K", help="streams to read in turn")
-    batches.add_argument(
-        "--quiet", action="store_true", help="report errors only, beside the lines"
-    )
+    where: Options = {
+        "--token-file F": ("resume from it, and update it once a second", Path),
+        "--after TOKEN": "resume after a token, such as a line's",
+    }
+    add_options(batches.add_mutually_exclusive_group(), where)
+    others: Options = {
+        "--rank R": ("default 0", count, {"default": 0}),
+        "--world W": ("default 1", count, {"default": 1}),
+        "--epoch": "stop where an epoch ends",
+        "--prefetch N": ("batches to read ahead", count, {"default": 0}),
+        "--parallel K": ("streams to read in turn", count),
+        "--quiet": "report errors only, beside the lines",
+    }
+    add_options(batches, others)
 
 
 def _batches(args: argparse.Namespace, client: Client) -> None:

@@ -20,16 +20,18 @@ _STATUS_FORBIDDEN = 403
 
 def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
     """Add the command to a command line."""
-    ls = new_command(
+    new_command(
         commands,
         "ls",
         _ls,
         "list your runs, datasets and pipelines",
+        {
+            "kind": ("default: all of them", {"nargs": "?", "choices": tuple(_KINDS)}),
+            "-l --long": "also what each is like",
+            "--json": "a JSON object of lists, by kind",
+        },
         "List your runs, datasets and pipelines, a line for each: its kind and its id.",
     )
-    ls.add_argument("kind", nargs="?", choices=tuple(_KINDS), help="default: all of them")
-    ls.add_argument("-l", "--long", action="store_true", help="also what each is like")
-    ls.add_argument("--json", action="store_true", help="a JSON object of lists, by kind")
 
 
 def _runs(client: Client, *, long: bool) -> Iterator[Entry]:  # noqa: ARG001 - as the others

@@ -25,25 +25,9 @@ from ..errors import ThalwegError
 from ..losses.requests import INPUTS
 from ..transport.http import TIMEOUT
 from ..transport.retry import RETRIES
-from . import batches, completion, listing, portfolios, post, runs, tiles
-from .arguments import (
-    CONNECTION_OPTIONS,
-    PIPELINE,
-    add_options,
-    commas,
-    new_command,
-    new_group,
-    spec_of,
-)
-from .console import (
-    EXIT_BROKEN_PIPE,
-    EXIT_INTERRUPTED,
-    EXIT_TERMINATED,
-    fail,
-    print_json,
-    saying_outages,
-    saying_warnings,
-)
+from . import arguments, batches, completion, console, listing, portfolios, post, runs, tiles
+from .arguments import PIPELINE, Options, commas, new_command, new_group, spec_of
+from .console import fail, print_json, saying_outages, saying_warnings
 
 _NEGATIVE = re.compile(r"-\d+[,:][-\d,:]*")
 """Positions and slices that count from the end."""
@@ -86,7 +70,7 @@ def build_parser() -> argparse.ArgumentParser:
         " pipelines, from a Thalweg service.",
         allow_abbrev=False,
     )
-    add_options(parser, CONNECTION_OPTIONS)
+    arguments.add_options(parser, arguments.CONNECTION_OPTIONS, default=argparse.SUPPRESS)
     url = os.environ.get("THALWEG_URL", "http://127.0.0.1:8000")
     key = os.environ.get("THALWEG_KEY") or None
     parser.set_defaults(url=url, key=key, timeout=TIMEOUT, retries=RETRIES)
@@ -100,11 +84,11 @@ def build_parser() -> argparse.ArgumentParser:
     _add_inputs(commands)
     _add_pipelines(commands)
     about = "describe the stages of pipelines, as the service at --url has them"
-    stages = new_command(commands, "stages", _stages, about, about)
-    stages.add_argument("name", nargs="?", help="of a stage; default: all of them")
+    name: Options = {"name": ("of a stage; default: all of them", {"nargs": "?"})}
+    new_command(commands, "stages", _stages, about, name, about)
     group = new_group(commands, "token", "inspect tokens")
-    inspect = new_command(group, "inspect", _inspect, "print what a token says")
-    inspect.add_argument("token", help="as an answer has it, or a token file")
+    token: Options = {"token": "as an answer has it, or a token file"}
+    new_command(group, "inspect", _inspect, "print what a token says", token)
     listing.add_command(commands)
     completion.add_command(commands)
     completion.add_examples(parser)
@@ -113,26 +97,22 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_inputs(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
     group = new_group(commands, "inputs", "store and delete auxiliary files")
-    put = new_command(group, "put", _put, "store a file and print its digest")
-    put.add_argument("name", choices=INPUTS, help="which file it is")
-    put.add_argument("file", type=Path, help="csv, packed or parquet, detected by content")
-    delete = new_command(group, "delete", _delete_input, "delete a stored file")
-    delete.add_argument("name", choices=INPUTS, help="which file it is")
-    delete.add_argument("digest", help="as put prints it")
+    name: Options = {"name": ("which file it is", {"choices": INPUTS})}
+    put: Options = {**name, "file": ("csv, packed or parquet, detected by content", Path)}
+    new_command(group, "put", _put, "store a file and print its digest", put)
+    stored: Options = {**name, "digest": "as put prints it"}
+    new_command(group, "delete", _delete_input, "delete a stored file", stored)
 
 
 def _add_pipelines(commands: Any) -> None:  # noqa: ANN401 - as above
     group = new_group(commands, "pipelines", "register, list, show and delete pipelines")
-    register = new_command(
-        group, "register", _register_pipeline, "register a pipeline and print its description"
-    )
-    register.add_argument("spec", metavar="SPEC", help="file with the spec, or its JSON")
-    new_command(group, "list", _list_pipelines, "print the ids of your pipelines")
-    show = new_command(group, "show", _show_pipeline, "print the description of a pipeline")
-    show.add_argument("id", metavar="ID", help="as register and list print it")
-    about = "have the service forget a pipeline"
-    delete = new_command(group, "delete", _delete_pipeline, about)
-    delete.add_argument("id", metavar="ID", help="as register and list print it")
+    spec: Options = {"spec SPEC": "file with the spec, or its JSON"}
+    about = "register a pipeline and print its description"
+    new_command(group, "register", _register_pipeline, about, spec)
+    new_command(group, "list", _list_pipelines, "print the ids of your pipelines", {})
+    ident: Options = {"id ID": "as register and list print it"}
+    new_command(group, "show", _show_pipeline, "print the description of a pipeline", ident)
+    new_command(group, "delete", _delete_pipeline, "have the service forget a pipeline", ident)
 
 
 def _put(args: argparse.Namespace, client: Client) -> None:
@@ -186,7 +166,7 @@ def _inspect(args: argparse.Namespace, client: Client) -> None:
 
 
 def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise SystemExit(EXIT_TERMINATED)
+    raise SystemExit(console.EXIT_TERMINATED)
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -235,8 +215,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         ):
             return args.run(args, client) or 0
     except BrokenPipeError:
-        return EXIT_BROKEN_PIPE
+        return console.EXIT_BROKEN_PIPE
     except (ThalwegError, OSError, TypeError, ValueError, IndexError) as e:
         return fail(e, args)
     except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+        return console.EXIT_INTERRUPTED

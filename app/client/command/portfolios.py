@@ -11,41 +11,55 @@ from typing import Any
 
 from ..client import Client
 from ..portfolios.requests import FORMATS, LossSet
-from .arguments import add_options, given, names, new_command, new_group, numbers, ranges, spec_of
+from . import arguments
+from .arguments import Options, given, names, new_command, new_group, numbers, ranges, spec_of
 from .console import print_json, say, saying_warnings
-from .targets import add_force, writing
+from .targets import writing
 
 _REPORTS = (
     *("averages", "curves", "periods", "layers", "recoveries"),
     *("contributions", "uncertainty", "summary"),
 )
-_TABLES = ("splt", "selt", "ylt", "openquake", "climada", "elt")
-_EXPORTS = ("selt", "splt", "ylt", "openquake", "climada", "elt", "occurrence", "blocks")
+_SET: Options = {"id SET": "as create and list print it"}
+_SETS: Options = {"sets SET": ("ids; SET*0.5 has half its losses", {"nargs": "+"})}
 
-_CREATE: dict[str, dict[str, Any]] = {
-    "name": {"help": "id of the set (default: chosen by the service)"},
-    "currency": {"metavar": "CODE", "help": "of its losses, such as EUR"},
-    "perspective": {"choices": ("gul", "il", "ri", "rl"), "help": "default: that of the run"},
-    "summary_set": {"type": int, "metavar": "N", "help": "of the xref, if there are several"},
-    "summary_info": {
-        "type": Path,
-        "metavar": "FILE",
-        "help": "what the summaries are: its columns are dimensions to filter and group by",
-    },
+_CREATE: Options = {
+    "--name NAME": "id of the set (default: chosen by the service)",
+    "--currency CODE": "of its losses, such as EUR",
+    "--perspective {gul,il,ri,rl}": "default: that of the run",
+    "--summary-set N": ("of the xref, if there are several", int),
+    "--summary-info FILE": (
+        "what the summaries are: its columns are dimensions to filter and group by",
+        Path,
+    ),
 }
-_IMPORT: dict[str, dict[str, Any]] = {
-    "occurrence": {"type": Path, "metavar": "FILE", "help": "of selt: when events happen"},
-    "periods": {"type": Path, "metavar": "FILE", "help": "weights (default: equal)"},
-    "summary_info": {"type": Path, "metavar": "FILE", "help": "what its summaries are"},
-    "no_of_periods": {"type": int, "metavar": "N", "help": "those without a loss included"},
-    "samples": {"type": int, "metavar": "N", "help": "default: the largest; of an elt by rows"},
-    "currency": _CREATE["currency"],
-    "perspective": {**_CREATE["perspective"], "help": "of its losses"},
-    "seed": {"type": int, "metavar": "N", "help": "of an elt, whose losses are simulated"},
-    "frequency": {"choices": ("poisson", "negative-binomial"), "help": "of the events of an elt"},
-    "dispersion": {"type": float, "metavar": "X", "help": "variance over mean of that number"},
-    "apart": {"action": "store_true", "help": "make each occurrence an event of its own"},
-    "repeated": {"action": "store_true", "help": "take an event that is there twice as two"},
+_IMPORT: Options = {
+    "--occurrence FILE": ("of selt: when events happen", Path),
+    "--periods FILE": ("weights (default: equal)", Path),
+    "--summary-info FILE": ("what its summaries are", Path),
+    "--no-of-periods N": ("those without a loss included", int),
+    "--samples N": ("default: the largest; of an elt by rows", int),
+    "--currency CODE": "of its losses, such as EUR",
+    "--perspective {gul,il,ri,rl}": "of its losses",
+    "--seed N": ("of an elt, whose losses are simulated", int),
+    "--frequency {poisson,negative-binomial}": "of the events of an elt",
+    "--dispersion X": ("variance over mean of that number", float),
+    "--apart": "make each occurrence an event of its own",
+    "--repeated": "take an event that is there twice as two",
+}
+_EXPORT: Options = {
+    **_SET,
+    "--form {selt,splt,ylt,openquake,climada,elt,occurrence,blocks}": (
+        "default selt",
+        {"default": "selt"},
+    ),
+    "--sample N": ("of openquake and climada; 0 is the numerical mean", int),
+    "--format": (
+        "default: that of -o; an occurrence is csv or bin, blocks are arrow",
+        {"choices": FORMATS[1:6]},
+    ),
+    "-o --out FILE": ("the file", Path, {"required": True}),
+    **arguments.FORCE,
 }
 _WEIGHTED = re.compile(r"[0-9.]+(e[-+]?[0-9]+)?", re.IGNORECASE | re.ASCII)
 """A weight or a rate: float() would take 1_0, and inf, too."""
@@ -67,26 +81,40 @@ def _years(text: str) -> list[int]:
     return years
 
 
-_PRICE: dict[str, dict[str, Any]] = {
-    "group_by": {"type": names, "metavar": "LIST", "help": "dimensions, or SummaryId"},
-    "currency": {"metavar": "CODE", "help": "of the answer"},
-    "insured_value": {"metavar": "NAME", "help": "dimension with insured values of risks"},
+_PRICE: Options = {
+    "--group-by LIST": ("dimensions, or SummaryId", names),
+    "--currency CODE": "of the answer",
+    "--insured-value NAME": "dimension with insured values of risks",
 }
-_QUERY: dict[str, dict[str, Any]] = {
+_QUERY: Options = {
     **_PRICE,
-    "return_periods": {"type": _years, "metavar": "LIST", "help": "such as 250,100,50"},
-    "table": {"metavar": "NAME", "help": "the one to write of several, such as ept, or keys"},
-    "curves": {"metavar": "LETTERS", "help": "of ept and psept (default FfSsMm)"},
-    "of": {"choices": ("gross", "net", "ceded"), "help": "losses to report (default gross)"},
-    "tvar": {
-        "choices": ("count", "weight"),
-        "help": "mean of TVaR (default weight where periods have weights, else count)",
-    },
-    "seed": {"type": int, "metavar": "N", "help": "of resampled periods"},
-    "confidence": {"type": float, "metavar": "X", "help": "of bands (default 0.95)"},
-    "tolerance": {"type": float, "metavar": "X", "help": "for the samples needed (default 0.05)"},
-    "band": {"type": float, "metavar": "X", "help": "of VaR parts, as a share of the tail"},
-    "leave_one_out": {"action": "store_const", "const": True, "help": "and without each group"},
+    "--return-periods LIST": ("such as 250,100,50", _years),
+    "--table NAME": "the one to write of several, such as ept, or keys",
+    "--curves LETTERS": "of ept and psept (default FfSsMm)",
+    "--of {gross,net,ceded}": "losses to report (default gross)",
+    "--tvar {count,weight}": "mean of TVaR (default weight where periods have weights, else count)",
+    "--seed N": ("of resampled periods", int),
+    "--confidence X": ("of bands (default 0.95)", float),
+    "--tolerance X": ("for the samples needed (default 0.05)", float),
+    "--band X": ("of VaR parts, as a share of the tail", float),
+    "--leave-one-out": "and without each group",
+}
+_SEVERAL = {"action": "append", "default": []}
+_CHOICES: Options = {
+    "--where NAME=VALUE": (
+        (
+            "only summaries with this value of a dimension, or NAME!=VALUE: without it; several"
+            " values: give it again"
+        ),
+        _SEVERAL,
+    ),
+    "--perils FILE": ("events by peril, as JSON", Path),
+    "--events LIST": "only these events, such as 1,5,10-20",
+    "--months LIST": ("only these months, as 1,6-8", ranges),
+    "--pairing-seed N": ("of years of other catalogues (default 0)", int),
+    "--blend SET=N": ("share of a model in the years: a mixture instead of a sum", _SEVERAL),
+    "--rate CODE=N": ("of a currency in the answer's", _SEVERAL),
+    "--repeat SET": ("of one sample, whose losses every sample of the others has", _SEVERAL),
 }
 
 
@@ -94,88 +122,42 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     """Add the commands to a command line."""
     about = "loss sets of runs: roll-ups, curves and layers of any group, without another run"
     group = new_group(commands, "portfolio", about)
-    create = new_command(group, "create", _create, "make a loss set of a sealed run")
-    create.add_argument("id", metavar="RUN", help="id of the run, as thalweg run list prints it")
-    add_options(create, _CREATE)
-    table = new_command(group, "import", _import, "make a loss set of a table of losses")
-    table.add_argument("table", type=Path, metavar="FILE", help="in csv, parquet or Arrow")
-    table.add_argument("--name", required=True, help="id of the set")
-    table.add_argument("--form", required=True, choices=_TABLES, help="what its rows are")
-    add_options(table, _IMPORT)
-    export = new_command(group, "export", _export, "write a loss set as a table")
-    export.add_argument("id", metavar="SET", help="as create and list print it")
-    export.add_argument("--form", choices=_EXPORTS, default="selt", help="default selt")
-    export.add_argument(
-        "--sample", type=int, metavar="N", help="of openquake and climada; 0 is the numerical mean"
-    )
-    about = "default: that of -o; an occurrence is csv or bin, blocks are arrow"
-    export.add_argument("--format", choices=FORMATS[1:6], help=about)
-    export.add_argument("-o", "--out", type=Path, metavar="FILE", required=True, help="the file")
-    add_force(export)
-    new_command(group, "list", _list, "print your loss sets")
-    for name, run, text in (
-        ("show", _show, "print the description of a loss set"),
-        ("delete", _delete, "delete a loss set; its run stays"),
-    ):
-        command = new_command(group, name, run, text)
-        command.add_argument("id", metavar="SET", help="as create and list print it")
-    query = new_command(group, "query", _query, "answer a question about loss sets")
-    query.add_argument("sets", nargs="+", metavar="SET", help="ids; SET*0.5 has half its losses")
-    query.add_argument("--report", choices=_REPORTS, default="summary", help="default summary")
-    query.add_argument("--programme", type=Path, metavar="FILE", help="layers, as JSON")
-    _add_choices(query, _QUERY, FORMATS)
-    price = new_command(
-        group, "price", _price, "print what the layers of a programme are expected to cost"
-    )
-    price.add_argument("programme", type=Path, metavar="FILE", help="layers, as JSON")
-    price.add_argument("sets", nargs="+", metavar="SET", help="ids; SET*0.5 has half its losses")
-    _add_choices(price, _PRICE, FORMATS[:6])
+    created: Options = {"id RUN": "id of the run, as thalweg run list prints it", **_CREATE}
+    new_command(group, "create", _create, "make a loss set of a sealed run", created)
+    table: Options = {
+        "table FILE": ("in csv, parquet or Arrow", Path),
+        "--name NAME": ("id of the set", {"required": True}),
+        "--form {splt,selt,ylt,openquake,climada,elt}": ("what its rows are", {"required": True}),
+        **_IMPORT,
+    }
+    new_command(group, "import", _import, "make a loss set of a table of losses", table)
+    new_command(group, "export", _export, "write a loss set as a table", _EXPORT)
+    new_command(group, "list", _list, "print your loss sets", {})
+    new_command(group, "show", _show, "print the description of a loss set", _SET)
+    new_command(group, "delete", _delete, "delete a loss set; its run stays", _SET)
+    layers = ("layers, as JSON", Path)
+    asked: Options = {
+        **_SETS,
+        "--report": ("default summary", {"choices": _REPORTS, "default": "summary"}),
+        "--programme FILE": layers,
+        **_QUERY,
+        **_answered(FORMATS),
+    }
+    new_command(group, "query", _query, "answer a question about loss sets", asked)
+    priced = {"programme FILE": layers, **_SETS, **_PRICE, **_answered(FORMATS[:6])}
+    about = "print what the layers of a programme are expected to cost"
+    new_command(group, "price", _price, about, priced)
 
 
-def _add_choices(
-    parser: argparse.ArgumentParser, options: dict[str, dict[str, Any]], formats: Sequence[str]
-) -> None:
-    """Add what questions have in common."""
-    add_options(parser, options)
-    parser.add_argument(
-        "--where",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="only summaries with this value of a dimension, or NAME!=VALUE: without it; several"
-        " values: give it again",
-    )
-    parser.add_argument("--perils", type=Path, metavar="FILE", help="events by peril, as JSON")
-    parser.add_argument("--events", metavar="LIST", help="only these events, such as 1,5,10-20")
-    parser.add_argument("--months", type=ranges, metavar="LIST", help="only these months, as 1,6-8")
-    parser.add_argument(
-        "--pairing-seed", type=int, metavar="N", help="of years of other catalogues (default 0)"
-    )
-    parser.add_argument(
-        "--blend",
-        action="append",
-        default=[],
-        metavar="SET=N",
-        help="share of a model in the years: a mixture instead of a sum",
-    )
-    parser.add_argument(
-        "--rate",
-        action="append",
-        default=[],
-        metavar="CODE=N",
-        help="of a currency in the answer's",
-    )
-    parser.add_argument(
-        "--repeat",
-        action="append",
-        default=[],
-        metavar="SET",
-        help="of one sample, whose losses every sample of the others has",
-    )
+def _answered(formats: Sequence[str]) -> Options:
+    """What questions have in common, which are answered in these formats."""
     about = "default: that of -o, or csv; json of a summary, which has several tables"
-    parser.add_argument("--format", choices=formats, help=about)
-    parser.add_argument("-o", "--out", type=Path, metavar="FILE", help="default: standard output")
-    add_force(parser)
+    return {
+        **_CHOICES,
+        "--format": (about, {"choices": formats}),
+        "-o --out FILE": ("default: standard output", Path),
+        **arguments.FORCE,
+    }
 
 
 def _create(args: argparse.Namespace, client: Client) -> None:

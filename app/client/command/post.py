@@ -10,21 +10,10 @@ from ..client import Client
 from ..losses.requests import EXPECTED, PART_SIZE, options_for
 from ..losses.rows import End
 from ..losses.saving import FORMATS, label, save_mode
-from .arguments import (
-    REPORT_OPTIONS,
-    REPORTS_HELP,
-    STREAM_OPTIONS,
-    add_behaviour,
-    add_options,
-    count,
-    format_of,
-    given,
-    names,
-    new_command,
-    size,
-)
+from . import arguments
+from .arguments import Options, count, format_of, given, new_command, size
 from .console import make_bar, say, saying_warnings, stopped
-from .targets import add_force, writing
+from .targets import writing
 
 STDOUT = 1
 _SEVERAL = (
@@ -33,64 +22,49 @@ _SEVERAL = (
 )
 
 
-_OPTIONS: dict[str, dict[str, Any]] = {
-    **REPORT_OPTIONS,
-    **STREAM_OPTIONS,
-    "summary_info": {"type": Path, "metavar": "F", "help": "columns to join to rows"},
-    "event_ids": {"metavar": "LIST", "help": "only these events, such as 1,5,10-20"},
-    "theme": {"choices": ("light", "dark"), "help": "of svg and png"},
-    "plot_tvar": {"action": "store_true", "help": "in pictures of ept"},
-    "perspective": {"choices": ("gul", "il", "ri", "rl"), "help": "of svg and png"},
-    "currency": {"metavar": "CODE", "help": "of svg and png, such as EUR"},
-    "expect_samples": {"type": count, "metavar": "N", "help": "for the memory bound of sums"},
-    "expect_summaries": {"type": count, "metavar": "N", "help": "for the memory bound of sums"},
-    "over_bound": {
-        "choices": ("refuse", "try"),
-        "help": "if that bound exceeds what a request may use (default refuse)",
-    },
-    "expect_events": {"type": count, "metavar": "N", "help": "fail unless there are N events"},
-    "expect_bytes": {"type": count, "metavar": "N", "help": "fail unless there are N bytes"},
+_OPTIONS: Options = {
+    **arguments.REPORT_OPTIONS,
+    **arguments.PARSING_OPTIONS,
+    **arguments.ROW_OPTIONS,
+    "--summary-info F": ("columns to join to rows", Path),
+    **arguments.EVENT_IDS,
+    "--theme {light,dark}": "of svg and png",
+    "--plot-tvar": "in pictures of ept",
+    "--perspective {gul,il,ri,rl}": "of svg and png",
+    "--currency CODE": "of svg and png, such as EUR",
+    "--expect-samples N": ("for the memory bound of sums", count),
+    "--expect-summaries N": ("for the memory bound of sums", count),
+    "--over-bound {refuse,try}": "if that bound exceeds what a request may use (default refuse)",
+    "--expect-events N": ("fail unless there are N events", count),
+    "--expect-bytes N": ("fail unless there are N bytes", count),
+}
+_ARGUMENTS: Options = {
+    "file FILE": ("a file or fifo, - for stdin", {"nargs": "?"}),
+    **arguments.REPORTS,
+    "-o --out OUT": ("file, or directory for several reports (default -)", {"default": "-"}),
+    "--format": ("default: the extension of --out, or csv", {"choices": FORMATS}),
+    "--live": "write rows to standard output, fifos and devices as they come, not when all are"
+    " known to be there",
+    "--mode {parts,whole,duplex}": "parts resume after a cut; whole is one request, as reports of"
+    " whole runs need; duplex sends and receives at once (default: by report and output)",
+    "--part-size PART_SIZE": ("of mode parts (default 16MiB)", size),
+    "--state STATE": "state file (default: --out with .thalweg-state)",
+    **arguments.PROGRESS,
+    **arguments.FORCE,
+    **_OPTIONS,
+    "--exec CMD": ("post the output of a command", {"nargs": argparse.REMAINDER}),
 }
 
 
 def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
     """Add the command to a command line."""
-    post = new_command(
-        commands,
-        "post",
-        _post,
-        "post a loss stream and write its reports",
+    about = (
         "Post a loss stream and write its reports. Several reports need one pass as bin; in other"
-        " formats a FILE is posted once for each.",
+        " formats a FILE is posted once for each."
     )
-    post.add_argument("file", nargs="?", metavar="FILE", help="a file or fifo, - for stdin")
+    line = "post a loss stream and write its reports"
+    post = new_command(commands, "post", _post, line, _ARGUMENTS, about)
     post.set_defaults(several=_SEVERAL)
-    post.add_argument(
-        "--report", "--reports", type=names, required=True, metavar="LIST", help=REPORTS_HELP
-    )
-    post.add_argument(
-        "-o", "--out", default="-", help="file, or directory for several reports (default -)"
-    )
-    post.add_argument("--format", choices=FORMATS, help="default: the extension of --out, or csv")
-    post.add_argument(
-        "--live",
-        action="store_true",
-        help="write rows to standard output, fifos and devices as they come, not when all are"
-        " known to be there",
-    )
-    post.add_argument(
-        "--mode",
-        choices=("parts", "whole", "duplex"),
-        help="parts resume after a cut; whole is one request, as reports of whole runs need;"
-        " duplex sends and receives at once (default: by report and output)",
-    )
-    post.add_argument("--part-size", type=size, help="of mode parts (default 16MiB)")
-    add_behaviour(post)
-    add_force(post)
-    add_options(post, _OPTIONS)
-    post.add_argument(
-        "--exec", nargs=argparse.REMAINDER, metavar="CMD", help="post the output of a command"
-    )
 
 
 class _Post:
@@ -174,6 +148,27 @@ class _Post:
             return str(self._args.state) if self._args.state else None
         return f"{str(out).rstrip('/')}.thalweg-state"
 
+    def save(self, client: Client, report: Any, options: dict[str, Any], out: str | int) -> End:  # noqa: ANN401 - one, or a list
+        """Do one of the passes."""
+        args, state = self._args, self.state(out)
+        bar = make_bar(args)
+        try:
+            return client.losses.save(
+                report,
+                0 if args.file == "-" else args.file,
+                out,
+                self.format,
+                exec=args.exec or None,
+                mode=args.mode,
+                part_size=args.part_size or PART_SIZE,
+                state=state,
+                progress=bar,
+                live=args.live,
+                **options,
+            )
+        finally:
+            stopped(bar, state)
+
 
 def _is_special(path: Path) -> bool:
     return path.exists() and not (path.is_file() or path.is_dir())
@@ -188,40 +183,13 @@ def _post(args: argparse.Namespace, client: Client) -> None:
         if len(passes) > 1:
             for report, options, _ in passes:
                 client.losses.check(report, post.format, **options)
-        for one in passes:
-            _save(args, client, post, *one)
-
-
-def _save(  # noqa: PLR0913, PLR0917 - a pass
-    args: argparse.Namespace,
-    client: Client,
-    post: _Post,
-    report: str | list[str],
-    options: dict[str, Any],
-    out: str | int,
-) -> None:
-    bar, state = make_bar(args), post.state(out)
-    with saying_warnings(quiet=args.quiet):
-        try:
-            end = client.losses.save(
-                report,
-                0 if args.file == "-" else args.file,
-                out,
-                post.format,
-                exec=args.exec or None,
-                mode=args.mode,
-                part_size=args.part_size or PART_SIZE,
-                state=state,
-                progress=bar,
-                live=args.live,
-                **options,
-            )
-        finally:
-            stopped(bar, state)
-        if not args.quiet:
-            name = report if isinstance(report, str) else ",".join(report)
-            is_declared = not options.keys().isdisjoint(EXPECTED)
-            say(f"{name}: {_describe(end, is_declared=is_declared)}")
+        for report, options, out in passes:
+            with saying_warnings(quiet=args.quiet):
+                end = post.save(client, report, options, out)
+                if not args.quiet:
+                    name = report if isinstance(report, str) else ",".join(report)
+                    is_declared = not options.keys().isdisjoint(EXPECTED)
+                    say(f"{name}: {_describe(end, is_declared=is_declared)}")
 
 
 def _describe(end: End, *, is_declared: bool) -> str:

@@ -12,42 +12,24 @@ from ..client import Client
 from ..losses.requests import INPUTS
 from ..losses.saving import label
 from ..runs.requests import Run
-from .arguments import (
-    REPORT_OPTIONS,
-    REPORTS_HELP,
-    STREAM_OPTIONS,
-    add_options,
-    add_progress,
-    count,
-    format_of,
-    given,
-    names,
-    new_command,
-    new_group,
-    numbers,
-)
-from .console import (
-    Fetching,
-    make_bar,
-    print_json,
-    say,
-    saying_warnings,
-    stopped,
-    with_options,
-)
-from .targets import add_force, writing
+from . import arguments
+from .arguments import Options, count, given, names, new_command, new_group, numbers
+from .console import Fetching, make_bar, print_json, say, saying_warnings, stopped, with_options
+from .targets import writing
 from .uploads import add_upload
 
 _FORMATS = ("csv", "parquet", "arrow", "bin", "svg", "png")
 _CHOICES = ("summary_ids", "event_ids", "variant")
 """What is chosen of the reports to fetch."""
-_RUN_OPTIONS: dict[str, dict[str, Any]] = {
-    "partitions": {"type": count, "metavar": "N", "help": "that sealing requires"}
-}
-_CREATE_OPTIONS = REPORT_OPTIONS | STREAM_OPTIONS | _RUN_OPTIONS
-_OF_STREAMS = {"float_width", "nan", "negative", "sample_order", "partitions"}
-_SEAL_OPTIONS = {name: how for name, how in _CREATE_OPTIONS.items() if name not in _OF_STREAMS}
+_SEAL_OPTIONS = arguments.REPORT_OPTIONS | arguments.ROW_OPTIONS
 """Options of the reports, which sealing may change: streams have been read by the others."""
+_CREATE_OPTIONS: Options = {
+    **arguments.REPORT_OPTIONS,
+    **arguments.PARSING_OPTIONS,
+    **arguments.ROW_OPTIONS,
+    "--partitions N": ("that sealing requires", count),
+}
+_RUN: Options = {"id RUN": "id of the run, as create prints it"}
 
 
 def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
@@ -59,86 +41,62 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
         "A run takes the streams of its partitions, from as many machines as there are, until it is"
         " sealed; then it has the reports of all of them.",
     )
-    create = new_command(group, "create", _create, "create a run and print its id")
-    create.add_argument(
-        "--perspective", choices=("gul", "il", "ri", "rl"), required=True, help="of the losses"
-    )
-    create.add_argument(
-        "--report", "--reports", type=names, required=True, metavar="LIST", help=REPORTS_HELP
-    )
-    add_options(create, _CREATE_OPTIONS)
-    create.add_argument("--days", type=float, metavar="D", help="lifetime after the last change")
-    create.add_argument(
-        "--idempotency-key",
-        metavar="TEXT",
-        help="of this creation: the same one gives the same run, on whatever machine",
-    )
+    created: Options = {
+        "--perspective {gul,il,ri,rl}": ("of the losses", {"required": True}),
+        **arguments.REPORTS,
+        **_CREATE_OPTIONS,
+        "--days D": ("lifetime after the last change", float),
+        "--idempotency-key TEXT": "of this creation: the same one gives the same run, on whatever"
+        " machine",
+    }
+    new_command(group, "create", _create, "create a run and print its id", created)
     add_upload(group)
-    put = new_command(group, "input", _put_input, "give a run that is not sealed an auxiliary file")
-    put.add_argument("id", metavar="RUN", help="id of the run, as create prints it")
-    put.add_argument("name", choices=INPUTS, help="which file it is")
-    put.add_argument("file", type=Path, metavar="FILE", help="csv, packed or parquet")
-    compute = new_command(
+    put: Options = {
+        **_RUN,
+        "name": ("which file it is", {"choices": INPUTS}),
+        "file FILE": ("csv, packed or parquet", Path),
+    }
+    about = "give a run that is not sealed an auxiliary file"
+    new_command(group, "input", _put_input, about, put)
+    new_command(
         group,
         "compute",
         _compute,
         "have a sealed run compute further reports, and print their variant",
+        {**_RUN, **arguments.REPORTS, **arguments.REPORT_OPTIONS},
         "Have a sealed run compute further reports, or with other options; nothing is uploaded"
         " again. Prints the variant for: thalweg run fetch RUN --variant V",
     )
-    compute.add_argument("id", metavar="RUN", help="id of the run, as create prints it")
-    compute.add_argument(
-        "--report", "--reports", type=names, required=True, metavar="LIST", help=REPORTS_HELP
-    )
-    add_options(compute, REPORT_OPTIONS)
-    status = new_command(group, "status", _status, "print how far a run is")
-    status.add_argument("id", metavar="RUN", help="id of the run, as create prints it")
-    status.add_argument(
-        "--json", action="store_true", help="all that the service says, with its partitions"
-    )
-    seal = new_command(group, "seal", _seal, "announce that no more streams come, and wait")
-    seal.add_argument("id", metavar="RUN", help="id of the run, as create prints it")
-    seal.add_argument("--no-wait", action="store_true", help="for the reports to be computed")
-    add_options(seal, _SEAL_OPTIONS)
-    _add_fetch(group)
-    new_command(group, "list", _list, "print your runs")
-    delete = new_command(group, "delete", _delete, "delete a run, or one of its streams")
-    delete.add_argument("id", metavar="RUN", help="id of the run, as create prints it")
-    delete.add_argument("--partition", type=count, metavar="N", help="only this one's stream")
-
-
-def _add_fetch(group: Any) -> None:  # noqa: ANN401 - as above
-    fetch = new_command(
+    status: Options = {**_RUN, "--json": "all that the service says, with its partitions"}
+    new_command(group, "status", _status, "print how far a run is", status)
+    seal: Options = {**_RUN, "--no-wait": "for the reports to be computed", **_SEAL_OPTIONS}
+    new_command(group, "seal", _seal, "announce that no more streams come, and wait", seal)
+    new_command(
         group,
         "fetch",
         _fetch,
         "write finished reports to files",
+        _FETCH,
         "Write finished reports of a sealed run to files. Running a killed or cut-off command"
         " again completes them.",
     )
-    fetch.add_argument("id", metavar="RUN", help="id of the run, as create prints it")
-    fetch.add_argument(
-        "--report", "--reports", type=names, metavar="LIST", help="default: all of the variant"
-    )
-    fetch.add_argument(
-        "-o", "--out", default=".", help="file, or directory as DIR/ (default: this one)"
-    )
-    fetch.add_argument("--format", choices=_FORMATS, help="default: the extension of --out, or csv")
-    fetch.add_argument(
-        "--sets",
-        type=numbers,
-        metavar="LIST",
-        help="summary sets, such as 1,2 (needed of a run with several)",
-    )
-    fetch.add_argument(
-        "--summary-ids", metavar="LIST", help="only these summaries, such as 1,5,10-20"
-    )
-    fetch.add_argument("--event-ids", metavar="LIST", help="only these events, such as 1,5,10-20")
-    fetch.add_argument(
-        "--variant", help="of further reports, as compute printed it (default own: of the run)"
-    )
-    add_progress(fetch)
-    add_force(fetch)
+    new_command(group, "list", _list, "print your runs", {})
+    partition: Options = {**_RUN, "--partition N": ("only this one's stream", count)}
+    new_command(group, "delete", _delete, "delete a run, or one of its streams", partition)
+
+
+_FETCH: Options = {
+    **_RUN,
+    "--report --reports LIST": ("default: all of the variant", names),
+    "-o --out OUT": ("file, or directory as DIR/ (default: this one)", {"default": "."}),
+    "--format": ("default: the extension of --out, or csv", {"choices": _FORMATS}),
+    "--sets LIST": ("summary sets, such as 1,2 (needed of a run with several)", numbers),
+    "--summary-ids LIST": "only these summaries, such as 1,5,10-20",
+    **arguments.EVENT_IDS,
+    "--variant VARIANT": "of further reports, as compute printed it (default own: of the run)",
+    **arguments.PROGRESS,
+    **arguments.FORCE,
+}
 
 
 def _report_options(args: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -250,7 +208,7 @@ def _fetch(args: argparse.Namespace, client: Client) -> None:
     with writing([out for out, *_ in files], folder, {"run": args.id, **options}, force=args.force):
         for out, report, number in files:
             state = out.with_name(f"{out.name}.thalweg-state")
-            form = args.format or format_of(out, _FORMATS)
+            form = args.format or arguments.format_of(out, _FORMATS)
             with saying_warnings(quiet=args.quiet):
                 choice = {"state": state, "set": number, **options}
                 bar = make_bar(args)

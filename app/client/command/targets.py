@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,11 +11,6 @@ from ..files.state import StateFile
 
 _MARKER = ".thalweg-begun"
 """Beside several files while a command writes them, so that the same command may go on."""
-
-
-def add_force(parser: argparse.ArgumentParser) -> None:
-    """Add the argument of commands that write files."""
-    parser.add_argument("--force", action="store_true", help="replace files that are there")
 
 
 @contextmanager

@@ -18,17 +18,8 @@ from ..client import Client
 from ..errors import ProblemError, StateError, ThalwegError, data_changed
 from ..files.outputs import check_target, write_file
 from ..tiles.requests import ViewOptions
-from .arguments import (
-    add_behaviour,
-    add_options,
-    add_progress,
-    count,
-    given,
-    new_command,
-    ranges,
-    size,
-    spec_of,
-)
+from . import arguments
+from .arguments import Options, add_options, count, given, new_command, ranges, size, spec_of
 from .console import Reducing, is_stale, make_bar, print_json, say, stopped
 
 _INDICES = re.compile(r"\d+(-\d+)?(,\d+(-\d+)?)*")
@@ -47,65 +38,63 @@ _DATASET = (
     """ register '{"files": ["scan.raw"], "dtype": "<u2", "sig_shape": [256, 256]}'"""
 )
 """An example of a description."""
-_PICTURES: dict[str, dict[str, Any]] = {
-    "result": {"metavar": "NAME", "help": "one of several, such as com_1"},
-    "low": {"type": float, "metavar": "P", "help": "percentile that is darkest (default 1)"},
-    "high": {"type": float, "metavar": "P", "help": "percentile that is brightest (default 99)"},
-    "map": {"metavar": "NAME", "help": "gray (default), viridis, magma, inferno, plasma ..."},
-    "scale": {"choices": ("linear", "log"), "help": "of values, or of their logarithms"},
+_ID: Options = {"dataset DATASET": "id of the dataset"}
+_PICTURES: Options = {
+    "--result NAME": "one of several, such as com_1",
+    "--low P": ("percentile that is darkest (default 1)", float),
+    "--high P": ("percentile that is brightest (default 99)", float),
+    "--map NAME": "gray (default), viridis, magma, inferno, plasma ...",
+    "--scale {linear,log}": "of values, or of their logarithms",
 }
-"""Options of pictures."""
 
 
 def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
     """Add the commands to a command line."""
     about = "list, show, register and delete datasets"
-    datasets = new_command(commands, "datasets", _datasets, about, _DATASET)
-    datasets.add_argument(
-        "action", nargs="?", choices=tuple(_NEEDS), default="list", help="default: list"
-    )
-    datasets.add_argument(
-        "value", nargs="?", metavar="ID|JSON", help="to show or delete, or to register"
-    )
-    datasets.add_argument("--view", metavar="ID", help="delete this view, not the dataset")
-    datasets.add_argument("--file", type=Path, metavar="F", help="JSON of the dataset to register")
+    action = {"nargs": "?", "choices": tuple(_NEEDS), "default": "list"}
+    registered: Options = {
+        "action": ("default: list", action),
+        "value ID|JSON": ("to show or delete, or to register", {"nargs": "?"}),
+        "--view ID": "delete this view, not the dataset",
+        "--file F": ("JSON of the dataset to register", Path),
+    }
+    new_command(commands, "datasets", _datasets, about, registered, _DATASET)
     tiles = new_command(
         commands,
         "tiles",
         _tiles,
         "read a view of a dataset into a file",
+        {**_ID, **_out("FILE", "ends in .npy or .raw")},
         "Read a view of a dataset into a .npy file, or a .raw file without header.",
     )
-    tiles.add_argument("dataset", metavar="DATASET", help="id of the dataset")
-    _add_out(tiles, "FILE", "ends in .npy or .raw")
     _add_view(tiles)
-    shape = tiles.add_mutually_exclusive_group()
-    shape.add_argument("--tile-shape", type=_lengths, metavar="N,N", help="of a tile")
-    shape.add_argument("--target-bytes", type=size, metavar="SIZE", help="of a tile")
-    add_behaviour(tiles)
-    frame = new_command(commands, "frame", _frame, "read one frame of a dataset into a file")
-    frame.add_argument("dataset", metavar="DATASET", help="id of the dataset")
-    where: Any = {"metavar": "INDEX", "help": "in the scan, such as 5,7 or 5 7"}
-    frame.add_argument("position", type=_position, nargs="+", **where)
-    _add_out(frame, "FILE.npy", "to write")
+    shape: Options = {
+        "--tile-shape N,N": ("of a tile", _lengths),
+        "--target-bytes SIZE": ("of a tile", size),
+    }
+    add_options(tiles.add_mutually_exclusive_group(), shape)
+    add_options(tiles, {"--state STATE": "state file (default: --out with .thalweg-state)"})
+    add_options(tiles, arguments.PROGRESS)
+    where: Options = {
+        "position INDEX": ("in the scan, such as 5,7 or 5 7", _position, {"nargs": "+"})
+    }
+    about = "read one frame of a dataset into a file"
+    new_command(commands, "frame", _frame, about, {**_ID, **where, **_out("FILE.npy", "to write")})
     about = "reduce frames to an image, or pixels to a map of the scan"
-    reduce = new_command(commands, "reduce", _reduce, about)
-    _add_reduction(reduce, required=True)
-    _add_out(reduce, "FILE", "ends in .npy or .npz")
-    add_progress(reduce)
-    image = new_command(commands, "image", _image, "draw a reduction as a picture")
-    _add_reduction(image, required=False)
-    _add_out(image, "FILE.png", "to write")
-    add_options(image, _PICTURES)
+    reduce = new_command(commands, "reduce", _reduce, about, {**_ID, **_reduction_option(None)})
+    _add_view(reduce)
+    add_options(reduce, {**_out("FILE", "ends in .npy or .npz"), **arguments.PROGRESS})
+    about = "draw a reduction as a picture"
+    image = new_command(commands, "image", _image, about, {**_ID, **_reduction_option("?")})
+    _add_view(image)
+    add_options(image, {**_out("FILE.png", "to write"), **_PICTURES})
 
 
-def _add_out(parser: argparse.ArgumentParser, metavar: str, about: str) -> None:
-    parser.add_argument("-o", "--out", required=True, metavar=metavar, help=about)
-    parser.add_argument(
-        "--force",
-        action="store_true",
-        help="replace a finished file, or what is unfinished of changed data",
-    )
+def _out(metavar: str, about: str) -> Options:
+    return {
+        f"-o --out {metavar}": (about, {"required": True}),
+        "--force": "replace a finished file, or what is unfinished of changed data",
+    }
 
 
 def _check_out(args: argparse.Namespace, *endings: str) -> None:
@@ -122,46 +111,14 @@ def _check_out(args: argparse.Namespace, *endings: str) -> None:
         raise ValueError(f"{args.out} exists, perhaps of another view: --force replaces it")
 
 
-def _add_reduction(parser: argparse.ArgumentParser, *, required: bool) -> None:
-    parser.add_argument("dataset", metavar="DATASET", help="id of the dataset")
-    parser.add_argument(
-        "reduction",
-        nargs=None if required else "?",
-        metavar="REDUCTION",
-        help="sum, mean, std, min or max over the frames, com, point:Y,X, disk:Y,X,RADIUS,"
+def _reduction_option(nargs: str | None) -> Options:
+    about = (
+        "sum, mean, std, min or max over the frames, com, point:Y,X, disk:Y,X,RADIUS,"
         " annulus:Y,X,INNER,OUTER, rectangle:Y0,Y1,X0,X1, or JSON; several detectors are "
         """'{"op": "virtual", "detectors": [{"disk": {"centre": [64, 64], "radius": 20}}, """
-        """{"rectangle": [[0, 32], [0, 64]]}]}'""",
+        """{"rectangle": [[0, 32], [0, 64]]}]}'"""
     )
-    _add_view(parser)
-
-
-def _add_view(tiles: argparse.ArgumentParser) -> None:
-    which = tiles.add_mutually_exclusive_group()
-    which.add_argument("--frames", type=_indices, metavar="LIST", help="such as 3,1,5-9")
-    which.add_argument("--nav", type=_slices, metavar="SLICES", help="such as 5,0:10 or 0:50:5")
-    which.add_argument(
-        "--mask", type=Path, metavar="FILE.npy", help="bool, in the shape of the scan"
-    )
-    which.add_argument("--shuffle", type=count, metavar="SEED", help="all, in random order")
-    tiles.add_argument("--sig", type=_slices, metavar="SLICES", help="of frames, such as 0:32,8:40")
-    tiles.add_argument("--bin-nav", type=count, metavar="N", help="sum N positions per axis")
-    tiles.add_argument("--bin-sig", type=count, metavar="N", help="sum N pixels per axis")
-    tiles.add_argument("--dtype", help="such as <f4")
-    tiles.add_argument(
-        "--casting",
-        choices=("safe", "wrap", "clip"),
-        help="values that --dtype does not hold (default safe: an error)",
-    )
-    tiles.add_argument("--no-corrections", action="store_true", help="no dark, gain, exclusions")
-    tiles.add_argument(
-        "--sync-offset", type=int, metavar="N", help="frame at which the scan begins"
-    )
-    tiles.add_argument(
-        "--missing",
-        choices=("skip", "zero", "nan"),
-        help="positions without a frame (default skip)",
-    )
+    return {"reduction REDUCTION": (about, {"nargs": nargs})}
 
 
 def _indices(text: str) -> list[int]:
@@ -183,6 +140,30 @@ def _slices(text: str) -> list[slice]:
             start, stop = index, index + 1 or None  # no slice that begins at -1 ends at 0
         slices.append(slice(start, stop, step))
     return slices
+
+
+_FRAMES: Options = {
+    "--frames LIST": ("such as 3,1,5-9", _indices),
+    "--nav SLICES": ("such as 5,0:10 or 0:50:5", _slices),
+    "--mask FILE.npy": ("bool, in the shape of the scan", Path),
+    "--shuffle SEED": ("all, in random order", count),
+}
+"""Which frames a view has: by one of these."""
+_VIEW: Options = {
+    "--sig SLICES": ("of frames, such as 0:32,8:40", _slices),
+    "--bin-nav N": ("sum N positions per axis", count),
+    "--bin-sig N": ("sum N pixels per axis", count),
+    "--dtype DTYPE": "such as <f4",
+    "--casting {safe,wrap,clip}": "values that --dtype does not hold (default safe: an error)",
+    "--no-corrections": "no dark, gain, exclusions",
+    "--sync-offset N": ("frame at which the scan begins", int),
+    "--missing {skip,zero,nan}": "positions without a frame (default skip)",
+}
+
+
+def _add_view(parser: argparse.ArgumentParser) -> None:
+    add_options(parser.add_mutually_exclusive_group(), _FRAMES)
+    add_options(parser, _VIEW)
 
 
 def _position(text: str) -> list[int]:

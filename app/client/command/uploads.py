@@ -17,48 +17,34 @@ from ..losses.sources import SourceLike, open_source
 from ..runs.async_upload import MEMBER
 from ..runs.requests import PARALLEL, Part, Stream
 from ..runs.uploading import Uploaded, UploadState
-from .arguments import add_behaviour, count, new_command, ranges
+from .arguments import PROGRESS, Options, count, new_command, ranges
 from .console import EXIT_CONNECTION, exit_code, make_bars, say, told
+
+_UPLOAD: Options = {
+    "id RUN": "id of the run, as create prints it",
+    "file FILE": ("files or fifos, - for stdin", {"nargs": "*"}),
+    "--partition LIST": (
+        ("of the files, such as 3 (the first one's) or 1,4-6 (default: the lowest that are free)"),
+        ranges,
+    ),
+    "--parallel K": (f"uploads at a time (default {PARALLEL})", count, {"default": PARALLEL}),
+    "--replace": "delete the stream that a partition has, unless a state file goes on with it",
+    "--state STATE": "directory for state files (default: RUN.thalweg-state)",
+    **PROGRESS,
+    "--exec CMD": (
+        "upload the output of a command, for each partition; {partition} in it is its number",
+        {"nargs": argparse.REMAINDER},
+    ),
+}
 
 
 def add_upload(group: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
     """Add the command to a command line."""
-    upload = new_command(
-        group,
-        "upload",
-        _upload,
-        "upload streams of partitions",
+    about = (
         "Upload each FILE as the stream of a partition, several at a time. Running a killed or"
-        " cut-off command again goes on where it stopped.",
+        " cut-off command again goes on where it stopped."
     )
-    upload.add_argument("id", metavar="RUN", help="id of the run, as create prints it")
-    upload.add_argument("file", nargs="*", metavar="FILE", help="files or fifos, - for stdin")
-    upload.add_argument(
-        "--partition",
-        type=ranges,
-        metavar="LIST",
-        help="of the files, such as 3 (the first one's) or 1,4-6 (default: the lowest that are"
-        " free)",
-    )
-    upload.add_argument(
-        "--parallel",
-        type=count,
-        default=PARALLEL,
-        metavar="K",
-        help=f"uploads at a time (default {PARALLEL})",
-    )
-    upload.add_argument(
-        "--replace",
-        action="store_true",
-        help="delete the stream that a partition has, unless a state file goes on with it",
-    )
-    add_behaviour(upload, state="directory for state files (default: RUN.thalweg-state)")
-    upload.add_argument(
-        "--exec",
-        nargs=argparse.REMAINDER,
-        metavar="CMD",
-        help="upload the output of a command, for each partition; {partition} in it is its number",
-    )
+    new_command(group, "upload", _upload, "upload streams of partitions", _UPLOAD, about)
 
 
 def _directory(args: argparse.Namespace) -> Path:

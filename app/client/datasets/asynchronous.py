@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeAlias, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ProtocolError, data_changed
+from ..errors import ProtocolError, check_fingerprint
 from ..files.outputs import check_target, write_file
 from ..tiles.async_streams import AsyncReduction
 from ..tiles.asynchronous import AsyncView
@@ -97,9 +97,7 @@ class AsyncDataset:
             ProblemError: it has changed (code ``data-changed``).
         """
         reply = await self._connector.call(Request("GET", path_of("datasets", self.id)))
-        now = reply.text("fingerprint")
-        if was not in {None, now}:
-            raise data_changed(f"the data had the fingerprint {was} and has {now} now")
+        check_fingerprint(was, reply.text("fingerprint"))
 
     async def view(self, **options: Unpack[ViewOptions]) -> AsyncView:
         """A view of the dataset; everything by default.
@@ -373,8 +371,7 @@ class AsyncDatasets(AsyncCalls):
         path = path_of("datasets", dataset, "views", view)
         reply = await self._connector.call(Request("GET", path))
         now = reply.text("fingerprint")
-        if fingerprint not in {None, now}:
-            raise data_changed(f"the data had the fingerprint {fingerprint} and has {now} now")
+        check_fingerprint(fingerprint, now)
         return AsyncView(self._connector, dataset, reply.json()["view"], now)
 
     async def __aiter__(self) -> AsyncIterator[str]:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeAlias, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ProtocolError, data_changed
+from ..errors import ProtocolError, check_fingerprint
 from ..files.outputs import check_target, write_file
 from ..tiles.blocking import View
 from ..tiles.requests import TileRequests, ViewOptions, ViewSpec, dataset_spec, image
@@ -104,9 +104,7 @@ class Dataset:
             ProblemError: it has changed (code ``data-changed``).
         """
         reply = self._connector.call(Request("GET", path_of("datasets", self.id)))
-        now = reply.text("fingerprint")
-        if was not in {None, now}:
-            raise data_changed(f"the data had the fingerprint {was} and has {now} now")
+        check_fingerprint(was, reply.text("fingerprint"))
 
     def view(self, **options: Unpack[ViewOptions]) -> View:
         """A view of the dataset; everything by default.
@@ -374,8 +372,7 @@ class Datasets(Calls):
         path = path_of("datasets", dataset, "views", view)
         reply = self._connector.call(Request("GET", path))
         now = reply.text("fingerprint")
-        if fingerprint not in {None, now}:
-            raise data_changed(f"the data had the fingerprint {fingerprint} and has {now} now")
+        check_fingerprint(fingerprint, now)
         return View(self._connector, dataset, reply.json()["view"], now)
 
     def __iter__(self) -> Iterator[str]:

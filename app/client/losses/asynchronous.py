@@ -15,35 +15,47 @@ from ..transport.async_streams import AsyncItems
 from ..transport.frames import Rows
 from .async_posting import AsyncPosting
 from .async_sources import AsyncSourceLike, open_async_source
-from .requests import (
-    PART_SIZE,
-    Choices,
-    InputLike,
-    LossOptions,
-    LossRequests,
-    Mode,
-    Several,
-)
+from .requests import PART_SIZE, Choices, InputLike, LossOptions, LossRequests, Mode, Several
 from .rows import End, Position, ReportTable, Table
 from .saving import Observe, Saving, format_of, labels, save_mode, wire_format
 
 T = TypeVar("T")
 
 
-class ReadOptions(LossOptions, total=False):
-    """Everything that a post can be given that begins with its stream."""
-
+class _Read(LossOptions, total=False):
     exec: Sequence[str] | None
     mode: Mode
     part_size: int
     progress: Observe | None
 
 
-class PostOptions(ReadOptions, total=False):
-    """Everything that a post can be given besides its reports and its source."""
-
+class _Post(_Read, total=False):
     after: str | None
     offset: int
+
+
+class ReadOptions(_Read, total=False):
+    """Everything that a post can be given that begins with its stream."""
+
+    summary_xref: None
+
+
+class ReadItems(_Read):
+    """The same, of a stream of items."""
+
+    summary_xref: InputLike
+
+
+class PostOptions(_Post, total=False):
+    """Everything that a post can be given besides its reports and its source."""
+
+    summary_xref: None
+
+
+class PostItems(_Post):
+    """The same, of a stream of items."""
+
+    summary_xref: InputLike
 
 
 class AsyncAnswer(AsyncItems[T]):
@@ -88,42 +100,22 @@ class AsyncLosses(AsyncCalls):
 
     @overload
     def post(
-        self,
-        report: str,
-        source: AsyncSourceLike | None = ...,
-        *,
-        summary_xref: None = ...,
-        **options: Unpack[PostOptions],
+        self, report: str, source: AsyncSourceLike | None = ..., **options: Unpack[PostOptions]
     ) -> AsyncAnswer[Rows]: ...
 
     @overload
     def post(
-        self,
-        report: Several,
-        source: AsyncSourceLike | None = ...,
-        *,
-        summary_xref: None = ...,
-        **options: Unpack[PostOptions],
+        self, report: Several, source: AsyncSourceLike | None = ..., **options: Unpack[PostOptions]
     ) -> AsyncAnswer[tuple[str, Rows]]: ...
 
     @overload
     def post(
-        self,
-        report: str,
-        source: AsyncSourceLike | None = ...,
-        *,
-        summary_xref: InputLike,
-        **options: Unpack[PostOptions],
+        self, report: str, source: AsyncSourceLike | None = ..., **options: Unpack[PostItems]
     ) -> AsyncAnswer[tuple[int, Rows]]: ...
 
     @overload
     def post(
-        self,
-        report: Several,
-        source: AsyncSourceLike | None = ...,
-        *,
-        summary_xref: InputLike,
-        **options: Unpack[PostOptions],
+        self, report: Several, source: AsyncSourceLike | None = ..., **options: Unpack[PostItems]
     ) -> AsyncAnswer[tuple[str, int, Rows]]: ...
 
     def post(  # noqa: PLR0913 - each is a choice of the caller
@@ -180,42 +172,22 @@ class AsyncLosses(AsyncCalls):
 
     @overload
     async def read(
-        self,
-        report: str,
-        source: AsyncSourceLike | None = ...,
-        *,
-        summary_xref: None = ...,
-        **options: Unpack[ReadOptions],
+        self, report: str, source: AsyncSourceLike | None = ..., **options: Unpack[ReadOptions]
     ) -> ReportTable: ...
 
     @overload
     async def read(
-        self,
-        report: Several,
-        source: AsyncSourceLike | None = ...,
-        *,
-        summary_xref: None = ...,
-        **options: Unpack[ReadOptions],
+        self, report: Several, source: AsyncSourceLike | None = ..., **options: Unpack[ReadOptions]
     ) -> dict[str, ReportTable]: ...
 
     @overload
     async def read(
-        self,
-        report: str,
-        source: AsyncSourceLike | None = ...,
-        *,
-        summary_xref: InputLike,
-        **options: Unpack[ReadOptions],
+        self, report: str, source: AsyncSourceLike | None = ..., **options: Unpack[ReadItems]
     ) -> dict[int, ReportTable]: ...
 
     @overload
     async def read(
-        self,
-        report: Several,
-        source: AsyncSourceLike | None = ...,
-        *,
-        summary_xref: InputLike,
-        **options: Unpack[ReadOptions],
+        self, report: Several, source: AsyncSourceLike | None = ..., **options: Unpack[ReadItems]
     ) -> dict[str, dict[int, ReportTable]]: ...
 
     async def read(  # noqa: PLR0913 - each is a choice of the caller

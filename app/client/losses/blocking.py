@@ -15,15 +15,7 @@ from ..transport.channel import Calls, Channel
 from ..transport.frames import Rows
 from ..transport.streams import Items
 from .posting import Posting
-from .requests import (
-    PART_SIZE,
-    Choices,
-    InputLike,
-    LossOptions,
-    LossRequests,
-    Mode,
-    Several,
-)
+from .requests import PART_SIZE, Choices, InputLike, LossOptions, LossRequests, Mode, Several
 from .rows import End, Position, ReportTable, Table
 from .saving import Observe, Saving, format_of, labels, save_mode, wire_format
 from .sources import SourceLike, open_source
@@ -31,20 +23,40 @@ from .sources import SourceLike, open_source
 T = TypeVar("T")
 
 
-class ReadOptions(LossOptions, total=False):
-    """Everything that a post can be given that begins with its stream."""
-
+class _Read(LossOptions, total=False):
     exec: Sequence[str] | None
     mode: Mode
     part_size: int
     progress: Observe | None
 
 
-class PostOptions(ReadOptions, total=False):
-    """Everything that a post can be given besides its reports and its source."""
-
+class _Post(_Read, total=False):
     after: str | None
     offset: int
+
+
+class ReadOptions(_Read, total=False):
+    """Everything that a post can be given that begins with its stream."""
+
+    summary_xref: None
+
+
+class ReadItems(_Read):
+    """The same, of a stream of items."""
+
+    summary_xref: InputLike
+
+
+class PostOptions(_Post, total=False):
+    """Everything that a post can be given besides its reports and its source."""
+
+    summary_xref: None
+
+
+class PostItems(_Post):
+    """The same, of a stream of items."""
+
+    summary_xref: InputLike
 
 
 class Answer(Items[T]):
@@ -87,42 +99,22 @@ class Losses(Calls):
 
     @overload
     def post(
-        self,
-        report: str,
-        source: SourceLike | None = ...,
-        *,
-        summary_xref: None = ...,
-        **options: Unpack[PostOptions],
+        self, report: str, source: SourceLike | None = ..., **options: Unpack[PostOptions]
     ) -> Answer[Rows]: ...
 
     @overload
     def post(
-        self,
-        report: Several,
-        source: SourceLike | None = ...,
-        *,
-        summary_xref: None = ...,
-        **options: Unpack[PostOptions],
+        self, report: Several, source: SourceLike | None = ..., **options: Unpack[PostOptions]
     ) -> Answer[tuple[str, Rows]]: ...
 
     @overload
     def post(
-        self,
-        report: str,
-        source: SourceLike | None = ...,
-        *,
-        summary_xref: InputLike,
-        **options: Unpack[PostOptions],
+        self, report: str, source: SourceLike | None = ..., **options: Unpack[PostItems]
     ) -> Answer[tuple[int, Rows]]: ...
 
     @overload
     def post(
-        self,
-        report: Several,
-        source: SourceLike | None = ...,
-        *,
-        summary_xref: InputLike,
-        **options: Unpack[PostOptions],
+        self, report: Several, source: SourceLike | None = ..., **options: Unpack[PostItems]
     ) -> Answer[tuple[str, int, Rows]]: ...
 
     def post(  # noqa: PLR0913 - each is a choice of the caller
@@ -179,42 +171,22 @@ class Losses(Calls):
 
     @overload
     def read(
-        self,
-        report: str,
-        source: SourceLike | None = ...,
-        *,
-        summary_xref: None = ...,
-        **options: Unpack[ReadOptions],
+        self, report: str, source: SourceLike | None = ..., **options: Unpack[ReadOptions]
     ) -> ReportTable: ...
 
     @overload
     def read(
-        self,
-        report: Several,
-        source: SourceLike | None = ...,
-        *,
-        summary_xref: None = ...,
-        **options: Unpack[ReadOptions],
+        self, report: Several, source: SourceLike | None = ..., **options: Unpack[ReadOptions]
     ) -> dict[str, ReportTable]: ...
 
     @overload
     def read(
-        self,
-        report: str,
-        source: SourceLike | None = ...,
-        *,
-        summary_xref: InputLike,
-        **options: Unpack[ReadOptions],
+        self, report: str, source: SourceLike | None = ..., **options: Unpack[ReadItems]
     ) -> dict[int, ReportTable]: ...
 
     @overload
     def read(
-        self,
-        report: Several,
-        source: SourceLike | None = ...,
-        *,
-        summary_xref: InputLike,
-        **options: Unpack[ReadOptions],
+        self, report: Several, source: SourceLike | None = ..., **options: Unpack[ReadItems]
     ) -> dict[str, dict[int, ReportTable]]: ...
 
     def read(  # noqa: PLR0913 - each is a choice of the caller

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict
-from urllib.parse import urlencode
 
 import numpy as np
 
 from ..errors import ProtocolError, SourceError
-from ..transport.requests import OCTETS, Head, Request, path_of
+from ..transport.requests import OCTETS, Head, Request, path_of, query_of
 from .rows import End, Position
 
 Mode: TypeAlias = Literal["parts", "whole", "duplex"]
@@ -258,7 +257,7 @@ class LossRequests:
         else:
             query["reports"] = ",".join(self.reports)
         length = {} if self._size is None else {"Upload-Length": str(self._size)}
-        return Request("POST", f"{path}?{urlencode(query, safe=',')}", headers | length)
+        return Request("POST", path + query_of(**query), headers | length)
 
 
 def options_for(report: str, reports: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:

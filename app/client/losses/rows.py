@@ -29,6 +29,7 @@ _REASONS = {
     " partition missing?",
 }
 """What numbers say that an answer tells."""
+_COUNTS = ("selected_rows", *_REASONS)
 _CONTROL = (b'{"checkpoint"', b'{"end"', b'{"error"', b'{"heartbeat"')
 
 
@@ -111,21 +112,16 @@ class End:
         Raises:
             KeyError, TypeError, ValueError: it does not say.
         """
-        absent = told.get("events_without_occurrence")
-        unused = told.get("events_only_in_occurrence")
-        selected, longest = told.get("selected_rows"), told.get("longest_return_period")
+        counts = {name: int(told[name]) for name in _COUNTS if told.get(name) is not None}
         return cls(
             str(told["reason"]),
             str(told["completeness"]),
             int(told["events"]),
             int(told["bytes"]),
             str(told["reopened_check"]),
-            None if absent is None else int(absent),
-            None if unused is None else int(unused),
-            told.get("ledger_bound"),
-            None if selected is None else int(selected),
-            None if longest is None else int(longest),
-            {name: ids for name in CHOICES if (ids := told.get(f"missing_{name}"))},
+            ledger_bound=told.get("ledger_bound"),
+            missing_ids={name: ids for name in CHOICES if (ids := told.get(f"missing_{name}"))},
+            **counts,
         )
 
     def warn(self) -> None:

@@ -132,9 +132,9 @@ class Batches(Closing):
             self._source = Lanes(self._connector, self._requests, *where)
         item = self._source.take()
         self._finished = self._source.data_finished
-        self.profile = self._source.profile
+        self.profile = self._source.first.profile
         if item is None:
-            self.notes = self._source.notes
+            self.notes = self._source.first.notes
             for note in self.notes:
                 if note not in self._requests.info.notes:  # which were warned of at once
                     warnings.warn(note, stacklevel=4)

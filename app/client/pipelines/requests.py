@@ -8,12 +8,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
 
 import numpy as np
 
 from ..errors import ProtocolError, data_changed
-from ..transport.requests import Reply, Request, path_of
+from ..transport.requests import Reply, Request, path_of, query_of
 from .layout import Layout
 from .selection import BatchSelection, is_token
 
@@ -151,12 +150,10 @@ class BatchRequests:
 
     def stream(self, token: str | None, offset: int, every: int, limit: int | None) -> Request:
         """Ask for batches after a token, one of ``every``: all of them, or a number."""
-        query: dict[str, Any] = {} if token is None else {"after": token}
-        query |= {} if limit is None else {"max_batches": limit}
-        query |= {"offset": offset, "every": every} if offset or every > 1 else {}
-        query |= {"rank": self.selection.rank, "world": self.selection.world}
-        path = path_of("pipelines", self.info.id, "batches")
-        return Request("GET", f"{path}?{urlencode(query)}")
+        some = {"offset": offset, "every": every} if offset or every > 1 else {}
+        share = {"rank": self.selection.rank, "world": self.selection.world}
+        query = query_of(after=token, max_batches=limit, **some, **share)
+        return Request("GET", path_of("pipelines", self.info.id, "batches") + query)
 
     @property
     def batch_bytes(self) -> int:

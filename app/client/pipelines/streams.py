@@ -206,18 +206,10 @@ class Lanes(Closing):
             if every > 1 and requests.batch_bytes > _LARGE:
                 stream.answer = 1
             self._lanes.append(_Lane(channel, stream))
+        self.first = self._lanes[0].stream
+        """Whose profile and notes stand for those of all."""
         self._taken = 0
         self._left: float | None = None
-
-    @property
-    def profile(self) -> Mapping[str, Any]:
-        """Seconds per stage, as the last answer had them."""
-        return self._lanes[0].stream.profile
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What people should know, as the last answer had it."""
-        return self._lanes[0].stream.notes
 
     @property
     def data_finished(self) -> bool:

@@ -6,30 +6,18 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
-from urllib.parse import urlencode
 
 from ..errors import ThalwegError
 from ..files.async_downloads import AsyncDownload
 from ..files.state import PathLike
-from ..losses.requests import InputLike, check_names, input_bytes, put_input
+from ..losses.requests import InputLike, check_names, input_bytes
+from ..runs.asynchronous import digest_of
 from ..runs.requests import Perspective, RunLike, RunRequests
 from ..transport.async_channel import AsyncCalls, pages
 from ..transport.async_streams import AsyncItems
-from ..transport.requests import Reply, Request
-from .requests import (
-    SETS,
-    LossSet,
-    PortfolioAnswer,
-    QueryOptions,
-    SetLike,
-    TableOptions,
-    creation,
-    query_request,
-    question,
-    set_request,
-    table_request,
-    warn_of_notes,
-)
+from ..transport.requests import Reply, Request, query_of
+from . import requests
+from .requests import LossSet, QueryOptions, SetLike, TableOptions, question, set_request
 
 _LONGEST = 1 << 31
 """Bytes of an answer at most."""
@@ -71,9 +59,11 @@ class AsyncPortfolios(AsyncCalls):
             "currency": currency,
             "perspective": perspective,
             "summary_set": summary_set,
-            "summary_info": await self._digest("summary_info", summary_info),
         }
-        request = creation(RunRequests(run).run, options)
+        if summary_info is not None:
+            stored = await digest_of(self._connector, "summary_info", summary_info)
+            options["summary_info"] = stored
+        request = requests.creation(RunRequests(run).run, options)
         return LossSet.parse((await self._connector.call(request)).json())
 
     async def put(
@@ -101,15 +91,11 @@ class AsyncPortfolios(AsyncCalls):
         async with self._connector.channel() as channel:
             data = await channel.work(partial(input_bytes, "table", table))
             for given in ("occurrence", "periods", "summary_info"):
-                query[given] = await self._digest(given, query.get(given))
-            return LossSet.parse((await channel.call(table_request(name, data, query))).json())
-
-    async def _digest(self, name: str, given: InputLike | None) -> str | None:
-        """Digest of an input, which is stored unless that is what was given."""
-        if given is None or isinstance(given, str):
-            return given
-        stored = put_input(name, input_bytes(name, given))
-        return (await self._connector.call(stored)).text("digest")
+                if query.get(given) is not None:
+                    query[given] = await digest_of(self._connector, given, query[given])
+            return LossSet.parse(
+                (await channel.call(requests.table_request(name, data, query))).json()
+            )
 
     async def export(
         self,
@@ -134,17 +120,15 @@ class AsyncPortfolios(AsyncCalls):
             ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
             OSError: the file cannot be written.
         """
-        query = {"form": form, "format": _ending(path, format)}
-        if sample is not None:
-            query["sample"] = str(sample)
-        request = set_request("GET", loss_set, f"/losses?{urlencode(query)}")
+        query = query_of(form=form, format=_ending(path, format), sample=sample)
+        request = set_request("GET", loss_set, f"/losses{query}")
         return await self._download("loss set", request, path)
 
     async def _download(self, name: str, request: Request, path: PathLike) -> int:
         async with self._connector.channel() as channel:
             download = AsyncDownload(channel, request, name, request.target, path, None)
             size = await download.save()
-            warn_of_notes(download.headers)
+            requests.warn_of_notes(download.headers)
             return size
 
     def list(self) -> AsyncIterator[LossSet]:
@@ -154,7 +138,7 @@ class AsyncPortfolios(AsyncCalls):
             ProblemError, ConnectionFailed: the service refused, or could not be reached.
         """
         channel = self._connector.channel()
-        return AsyncItems(channel, pages(channel.call, SETS, "loss_sets", LossSet.parse))
+        return AsyncItems(channel, pages(channel.call, requests.SETS, "loss_sets", LossSet.parse))
 
     async def get(self, loss_set: str | LossSet) -> LossSet:
         """The description of a loss set.
@@ -178,7 +162,7 @@ class AsyncPortfolios(AsyncCalls):
         loss_sets: SetLike | Sequence[SetLike],
         report: str = "summary",
         **options: Unpack[QueryOptions],
-    ) -> PortfolioAnswer:
+    ) -> requests.PortfolioAnswer:
         """Answer a question about one or several loss sets.
 
         The tables of ``curves`` are ``ept`` and ``psept``, that of ``averages`` is ``aal``, and
@@ -196,8 +180,8 @@ class AsyncPortfolios(AsyncCalls):
             ConnectionFailed: the service could not be reached.
             TypeError: there is no such option.
         """
-        reply = await self._answer(query_request(question(loss_sets, report, options)))
-        return PortfolioAnswer.parse(reply)
+        reply = await self._answer(requests.query_request(question(loss_sets, report, options)))
+        return requests.PortfolioAnswer.parse(reply)
 
     async def fetch(
         self,
@@ -218,9 +202,9 @@ class AsyncPortfolios(AsyncCalls):
             ProblemError, ConnectionFailed, TypeError: as for ``query``.
             ValueError: there is no such format.
         """
-        request = query_request(question(loss_sets, report, options), format)
+        request = requests.query_request(question(loss_sets, report, options), format)
         reply = await self._answer(request)
-        warn_of_notes(reply.head.headers)
+        requests.warn_of_notes(reply.head.headers)
         return reply.body
 
     async def save(
@@ -246,7 +230,9 @@ class AsyncPortfolios(AsyncCalls):
             ProblemError, ConnectionFailed, TypeError, ValueError: as for ``fetch``.
             OSError: the file cannot be written.
         """
-        request = query_request(question(loss_sets, report, options), _ending(path, format))
+        request = requests.query_request(
+            question(loss_sets, report, options), _ending(path, format)
+        )
         return await self._download("answer", request, path)
 
     async def _answer(self, request: Request) -> Reply:

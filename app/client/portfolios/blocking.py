@@ -7,30 +7,18 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
-from urllib.parse import urlencode
 
 from ..errors import ThalwegError
 from ..files.downloads import Download
 from ..files.state import PathLike
-from ..losses.requests import InputLike, check_names, input_bytes, put_input
+from ..losses.requests import InputLike, check_names, input_bytes
+from ..runs.blocking import digest_of
 from ..runs.requests import Perspective, RunLike, RunRequests
 from ..transport.channel import Calls, pages
-from ..transport.requests import Reply, Request
+from ..transport.requests import Reply, Request, query_of
 from ..transport.streams import Items
-from .requests import (
-    SETS,
-    LossSet,
-    PortfolioAnswer,
-    QueryOptions,
-    SetLike,
-    TableOptions,
-    creation,
-    query_request,
-    question,
-    set_request,
-    table_request,
-    warn_of_notes,
-)
+from . import requests
+from .requests import LossSet, QueryOptions, SetLike, TableOptions, question, set_request
 
 _LONGEST = 1 << 31
 """Bytes of an answer at most."""
@@ -72,9 +60,11 @@ class Portfolios(Calls):
             "currency": currency,
             "perspective": perspective,
             "summary_set": summary_set,
-            "summary_info": self._digest("summary_info", summary_info),
         }
-        request = creation(RunRequests(run).run, options)
+        if summary_info is not None:
+            stored = digest_of(self._connector, "summary_info", summary_info)
+            options["summary_info"] = stored
+        request = requests.creation(RunRequests(run).run, options)
         return LossSet.parse((self._connector.call(request)).json())
 
     def put(
@@ -102,15 +92,9 @@ class Portfolios(Calls):
         with self._connector.channel() as channel:
             data = channel.work(partial(input_bytes, "table", table))
             for given in ("occurrence", "periods", "summary_info"):
-                query[given] = self._digest(given, query.get(given))
-            return LossSet.parse((channel.call(table_request(name, data, query))).json())
-
-    def _digest(self, name: str, given: InputLike | None) -> str | None:
-        """Digest of an input, which is stored unless that is what was given."""
-        if given is None or isinstance(given, str):
-            return given
-        stored = put_input(name, input_bytes(name, given))
-        return (self._connector.call(stored)).text("digest")
+                if query.get(given) is not None:
+                    query[given] = digest_of(self._connector, given, query[given])
+            return LossSet.parse((channel.call(requests.table_request(name, data, query))).json())
 
     def export(
         self,
@@ -135,17 +119,15 @@ class Portfolios(Calls):
             ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
             OSError: the file cannot be written.
         """
-        query = {"form": form, "format": _ending(path, format)}
-        if sample is not None:
-            query["sample"] = str(sample)
-        request = set_request("GET", loss_set, f"/losses?{urlencode(query)}")
+        query = query_of(form=form, format=_ending(path, format), sample=sample)
+        request = set_request("GET", loss_set, f"/losses{query}")
         return self._download("loss set", request, path)
 
     def _download(self, name: str, request: Request, path: PathLike) -> int:
         with self._connector.channel() as channel:
             download = Download(channel, request, name, request.target, path, None)
             size = download.save()
-            warn_of_notes(download.headers)
+            requests.warn_of_notes(download.headers)
             return size
 
     def list(self) -> Iterator[LossSet]:
@@ -155,7 +137,7 @@ class Portfolios(Calls):
             ProblemError, ConnectionFailed: the service refused, or could not be reached.
         """
         channel = self._connector.channel()
-        return Items(channel, pages(channel.call, SETS, "loss_sets", LossSet.parse))
+        return Items(channel, pages(channel.call, requests.SETS, "loss_sets", LossSet.parse))
 
     def get(self, loss_set: str | LossSet) -> LossSet:
         """The description of a loss set.
@@ -179,7 +161,7 @@ class Portfolios(Calls):
         loss_sets: SetLike | Sequence[SetLike],
         report: str = "summary",
         **options: Unpack[QueryOptions],
-    ) -> PortfolioAnswer:
+    ) -> requests.PortfolioAnswer:
         """Answer a question about one or several loss sets.
 
         The tables of ``curves`` are ``ept`` and ``psept``, that of ``averages`` is ``aal``, and
@@ -197,8 +179,8 @@ class Portfolios(Calls):
             ConnectionFailed: the service could not be reached.
             TypeError: there is no such option.
         """
-        reply = self._answer(query_request(question(loss_sets, report, options)))
-        return PortfolioAnswer.parse(reply)
+        reply = self._answer(requests.query_request(question(loss_sets, report, options)))
+        return requests.PortfolioAnswer.parse(reply)
 
     def fetch(
         self,
@@ -219,9 +201,9 @@ class Portfolios(Calls):
             ProblemError, ConnectionFailed, TypeError: as for ``query``.
             ValueError: there is no such format.
         """
-        request = query_request(question(loss_sets, report, options), format)
+        request = requests.query_request(question(loss_sets, report, options), format)
         reply = self._answer(request)
-        warn_of_notes(reply.head.headers)
+        requests.warn_of_notes(reply.head.headers)
         return reply.body
 
     def save(
@@ -247,7 +229,9 @@ class Portfolios(Calls):
             ProblemError, ConnectionFailed, TypeError, ValueError: as for ``fetch``.
             OSError: the file cannot be written.
         """
-        request = query_request(question(loss_sets, report, options), _ending(path, format))
+        request = requests.query_request(
+            question(loss_sets, report, options), _ending(path, format)
+        )
         return self._download("answer", request, path)
 
     def _answer(self, request: Request) -> Reply:

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypedDict
-from urllib.parse import urlencode
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from ..errors import ProtocolError
 from ..losses.requests import InputLike, check_names
 from ..losses.rows import ReportTable, warn
 from ..runs.requests import Perspective
-from ..transport.requests import OCTETS, Reply, Request, json_request, path_of
+from ..transport.requests import OCTETS, Reply, Request, json_request, path_of, query_of
 
 SETS = "/v1/portfolios/loss-sets"
 _PATIENCE = 3600.0
@@ -155,15 +154,8 @@ def set_request(method: str, one: str | LossSet, below: str = "") -> Request:
 
 def table_request(name: str, data: bytes, options: Mapping[str, Any]) -> Request:
     """Make a loss set of a table."""
-    given = {each: value for each, value in options.items() if value is not None}
-    query = {each: str(v).lower() if isinstance(v, bool) else v for each, v in given.items()}
-    return Request(
-        "PUT",
-        f"{set_request('PUT', name).target}?{urlencode(query)}",
-        OCTETS,
-        data,
-        patience=_PATIENCE,
-    )
+    target = set_request("PUT", name, query_of(**options)).target
+    return Request("PUT", target, OCTETS, data, patience=_PATIENCE)
 
 
 @dataclass(frozen=True, slots=True)

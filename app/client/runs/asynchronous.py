@@ -16,28 +16,14 @@ from ..files.state import PathLike
 from ..losses.async_sources import AsyncSourceLike, open_async_source
 from ..losses.requests import INPUTS, InputLike, check_names, input_bytes, put_input, told_in
 from ..losses.rows import ReportTable, warn, warn_of
-from ..transport.async_channel import AsyncCalls, AsyncChannel, pages
+from ..transport.async_channel import AsyncCalls, AsyncChannel, AsyncConnector, pages
 from ..transport.async_streams import AsyncItems
 from ..transport.requests import Request
+from . import requests
 from .async_streams import AsyncEventStream, AsyncRowStream
 from .async_upload import AsyncUpload, upload_parts
 from .following import RunEvent, RunRows
-from .requests import (
-    FINISHED,
-    PARALLEL,
-    RUNS,
-    Part,
-    Perspective,
-    ReportOptions,
-    Run,
-    RunLike,
-    RunOptions,
-    RunRequests,
-    Stream,
-    create_run,
-    options_of,
-    report_spec,
-)
+from .requests import Part, ReportOptions, Run, RunLike, RunOptions, RunRequests, Stream
 from .uploading import Observe, Uploaded
 
 _FIRST_PAUSE = 0.2
@@ -75,7 +61,7 @@ class AsyncRuns(AsyncCalls):
 
     async def create(
         self,
-        perspective: Perspective,
+        perspective: requests.Perspective,
         reports: str | Sequence[str],
         *,
         inputs: Mapping[str, InputLike] | None = None,
@@ -101,13 +87,13 @@ class AsyncRuns(AsyncCalls):
             SourceError: an input cannot be read.
             TypeError: there is no such option or input, or it is of another type.
         """
-        spec = {"perspective": perspective, **report_spec(reports, options)}
+        spec = {"perspective": perspective, **requests.report_spec(reports, options)}
         spec["inputs"] = await self._store({} if inputs is None else inputs)
         if days is not None:
             if not isinstance(days, int | float):
                 raise TypeError(f"days must be a number, not {days!r}")
             spec["days"] = days
-        return await self._run(create_run(spec, key or str(uuid4())))
+        return await self._run(requests.create_run(spec, key or str(uuid4())))
 
     async def _run(self, request: Request) -> Run:
         return Run.parse((await self._connector.call(request)).json())
@@ -117,14 +103,9 @@ class AsyncRuns(AsyncCalls):
         if not isinstance(inputs, Mapping):
             raise TypeError(f'inputs must be as {{"occurrence": Path(…)}}, not {inputs!r}')
         check_names(inputs, INPUTS, "input")
-        digests: dict[str, str] = {}
-        for name, value in inputs.items():
-            if isinstance(value, str):
-                digests[name] = value
-            else:
-                request = put_input(name, input_bytes(name, value))
-                digests[name] = (await self._connector.call(request)).text("digest")
-        return digests
+        return {
+            name: await digest_of(self._connector, name, value) for name, value in inputs.items()
+        }
 
     def list(self) -> AsyncIterator[Run]:
         """Iterate over your runs.
@@ -133,7 +114,7 @@ class AsyncRuns(AsyncCalls):
             ProblemError, ConnectionFailed: the service refused, or could not be reached.
         """
         channel = self._connector.channel()
-        return AsyncItems(channel, pages(channel.call, RUNS, "runs", Run.parse))
+        return AsyncItems(channel, pages(channel.call, requests.RUNS, "runs", Run.parse))
 
     async def status(self, run: RunLike) -> Run:
         """The run as it is now.
@@ -223,7 +204,7 @@ class AsyncRuns(AsyncCalls):
         run: RunLike,
         parts: Sequence[Part],
         *,
-        parallel: int = PARALLEL,
+        parallel: int = requests.PARALLEL,
         progress: Observe | None = None,
         ended: Callable[[Part, Uploaded | Exception], None] | None = None,
     ) -> Sequence[tuple[Part, Uploaded | Exception]]:
@@ -262,7 +243,7 @@ class AsyncRuns(AsyncCalls):
                 or the reports cannot be computed.
             ConnectionFailed: the service could not be reached.
         """
-        sealed = await self._run(RunRequests(run).seal(options_of(options)))
+        sealed = await self._run(RunRequests(run).seal(requests.options_of(options)))
         if wait:
             sealed = await self._finish(sealed)
             for note in sealed.document.get("notes", ()):
@@ -286,7 +267,7 @@ class AsyncRuns(AsyncCalls):
                     await channel.pause(backoff.delay(error))
                     continue
                 backoff.progressed()
-                if now.state in FINISHED:
+                if now.state in requests.FINISHED:
                     now.check()
                     return now
                 await channel.sleep(pause)
@@ -425,10 +406,17 @@ class AsyncRuns(AsyncCalls):
             ConnectionFailed: the service could not be reached.
             SourceError: an input cannot be read.
         """
-        content = report_spec(reports, options)
+        content = requests.report_spec(reports, options)
         content["inputs"] = await self._store({} if inputs is None else inputs)
         request = RunRequests(run).add_reports(content)
         return (await self._connector.call(request)).text("variant")
+
+
+async def digest_of(connector: AsyncConnector, name: str, given: InputLike) -> str:
+    """Digest of an input, which is stored unless that is what was given."""
+    if isinstance(given, str):
+        return given
+    return (await connector.call(put_input(name, input_bytes(name, given)))).text("digest")
 
 
 def _warn(download: AsyncDownload) -> None:

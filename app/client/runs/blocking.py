@@ -17,26 +17,12 @@ from ..files.state import PathLike
 from ..losses.requests import INPUTS, InputLike, check_names, input_bytes, put_input, told_in
 from ..losses.rows import ReportTable, warn, warn_of
 from ..losses.sources import SourceLike, open_source
-from ..transport.channel import Calls, Channel, pages
+from ..transport.channel import Calls, Channel, Connector, pages
 from ..transport.requests import Request
 from ..transport.streams import Items
+from . import requests
 from .following import RunEvent, RunRows
-from .requests import (
-    FINISHED,
-    PARALLEL,
-    RUNS,
-    Part,
-    Perspective,
-    ReportOptions,
-    Run,
-    RunLike,
-    RunOptions,
-    RunRequests,
-    Stream,
-    create_run,
-    options_of,
-    report_spec,
-)
+from .requests import Part, ReportOptions, Run, RunLike, RunOptions, RunRequests, Stream
 from .streams import EventStream, RowStream
 from .upload import Upload, upload_parts
 from .uploading import Observe, Uploaded
@@ -76,7 +62,7 @@ class Runs(Calls):
 
     def create(
         self,
-        perspective: Perspective,
+        perspective: requests.Perspective,
         reports: str | Sequence[str],
         *,
         inputs: Mapping[str, InputLike] | None = None,
@@ -102,13 +88,13 @@ class Runs(Calls):
             SourceError: an input cannot be read.
             TypeError: there is no such option or input, or it is of another type.
         """
-        spec = {"perspective": perspective, **report_spec(reports, options)}
+        spec = {"perspective": perspective, **requests.report_spec(reports, options)}
         spec["inputs"] = self._store({} if inputs is None else inputs)
         if days is not None:
             if not isinstance(days, int | float):
                 raise TypeError(f"days must be a number, not {days!r}")
             spec["days"] = days
-        return self._run(create_run(spec, key or str(uuid4())))
+        return self._run(requests.create_run(spec, key or str(uuid4())))
 
     def _run(self, request: Request) -> Run:
         return Run.parse((self._connector.call(request)).json())
@@ -118,14 +104,7 @@ class Runs(Calls):
         if not isinstance(inputs, Mapping):
             raise TypeError(f'inputs must be as {{"occurrence": Path(…)}}, not {inputs!r}')
         check_names(inputs, INPUTS, "input")
-        digests: dict[str, str] = {}
-        for name, value in inputs.items():
-            if isinstance(value, str):
-                digests[name] = value
-            else:
-                request = put_input(name, input_bytes(name, value))
-                digests[name] = (self._connector.call(request)).text("digest")
-        return digests
+        return {name: digest_of(self._connector, name, value) for name, value in inputs.items()}
 
     def list(self) -> Iterator[Run]:
         """Iterate over your runs.
@@ -134,7 +113,7 @@ class Runs(Calls):
             ProblemError, ConnectionFailed: the service refused, or could not be reached.
         """
         channel = self._connector.channel()
-        return Items(channel, pages(channel.call, RUNS, "runs", Run.parse))
+        return Items(channel, pages(channel.call, requests.RUNS, "runs", Run.parse))
 
     def status(self, run: RunLike) -> Run:
         """The run as it is now.
@@ -224,7 +203,7 @@ class Runs(Calls):
         run: RunLike,
         parts: Sequence[Part],
         *,
-        parallel: int = PARALLEL,
+        parallel: int = requests.PARALLEL,
         progress: Observe | None = None,
         ended: Callable[[Part, Uploaded | Exception], None] | None = None,
     ) -> Sequence[tuple[Part, Uploaded | Exception]]:
@@ -263,7 +242,7 @@ class Runs(Calls):
                 or the reports cannot be computed.
             ConnectionFailed: the service could not be reached.
         """
-        sealed = self._run(RunRequests(run).seal(options_of(options)))
+        sealed = self._run(RunRequests(run).seal(requests.options_of(options)))
         if wait:
             sealed = self._finish(sealed)
             for note in sealed.document.get("notes", ()):
@@ -287,7 +266,7 @@ class Runs(Calls):
                     channel.pause(backoff.delay(error))
                     continue
                 backoff.progressed()
-                if now.state in FINISHED:
+                if now.state in requests.FINISHED:
                     now.check()
                     return now
                 channel.sleep(pause)
@@ -424,10 +403,17 @@ class Runs(Calls):
             ConnectionFailed: the service could not be reached.
             SourceError: an input cannot be read.
         """
-        content = report_spec(reports, options)
+        content = requests.report_spec(reports, options)
         content["inputs"] = self._store({} if inputs is None else inputs)
         request = RunRequests(run).add_reports(content)
         return (self._connector.call(request)).text("variant")
+
+
+def digest_of(connector: Connector, name: str, given: InputLike) -> str:
+    """Digest of an input, which is stored unless that is what was given."""
+    if isinstance(given, str):
+        return given
+    return (connector.call(put_input(name, input_bytes(name, given)))).text("digest")
 
 
 def _warn(download: Download) -> None:

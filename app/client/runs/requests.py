@@ -7,14 +7,14 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypedDict
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlsplit
 
 from xxhash import xxh3_128
 
 from ..errors import ProblemError, ProtocolError
 from ..losses.requests import INPUTS, StreamOptions, check_names, listed, numbers_of, reports_of
 from ..losses.sources import Source, SourceLike
-from ..transport.requests import OCTETS, Request, json_request, path_of
+from ..transport.requests import OCTETS, Request, json_request, path_of, query_of
 
 _UNPROCESSABLE = 422
 _GROUP = 4 << 20
@@ -284,7 +284,7 @@ class RunRequests:
         headers = {**_DIALECT, "Upload-Complete": "?0", **OCTETS}
         if length is not None:
             headers["Upload-Length"] = str(length)
-        return Request("POST", f"{self._path}/streams" + _query(partition=partition), headers)
+        return Request("POST", f"{self._path}/streams" + query_of(partition=partition), headers)
 
     def delete_stream(self, stream: str) -> Request:
         """Delete a stream."""
@@ -298,7 +298,7 @@ class RunRequests:
 
     def rows(self, report: str, after: str | None, *, stream: str | None, follow: bool) -> Request:
         """Ask for the rows of a report, in frames."""
-        query = _query(
+        query = query_of(
             format="frames", after=after, stream=stream, follow="true" if follow else None
         )
         return Request("GET", path_of("runs", self.run, "rows", report) + query)
@@ -318,7 +318,7 @@ class RunRequests:
             query: format, set and the like.
         """
         path = path_of("runs", self.run, "reports", report)
-        return Request("GET", path + _query(**query))
+        return Request("GET", path + query_of(**query))
 
     def add_reports(self, content: Mapping[str, Any]) -> Request:
         """Have a sealed run compute further reports."""
@@ -360,16 +360,3 @@ def stream_of_location(location: str) -> str:
     if not ident:
         raise ProtocolError(f"the service created a stream at {location!r}")
     return ident
-
-
-def _query(**values: object) -> str:
-    given = {name: _text(value) for name, value in values.items() if value is not None}
-    return f"?{urlencode(given, safe=',')}" if given else ""
-
-
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return ",".join(map(str, value))
-    return str(value)

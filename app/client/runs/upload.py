@@ -30,18 +30,9 @@ from ..transport.channel import Channel, pages
 from ..transport.requests import Body, Head, Reply, Request
 from ..transport.retry import shorter
 from ..transport.streams import Recovery, Repeated
+from . import uploading
 from .requests import Part, RunRequests, Stream, append, retrieve_offset, stream_of_location
-from .uploading import (
-    Acknowledged,
-    Observe,
-    Uploaded,
-    Uploading,
-    UploadState,
-    counted,
-    header,
-    number,
-    open_body,
-)
+from .uploading import Observe, Uploaded, Uploading, number
 
 PART_SIZE = 16 << 20
 """Bytes of a first append: whether the service announces commits is not known yet."""
@@ -94,7 +85,7 @@ class Upload(Repeated):
         self._append_limit: int | None = None
         self._most: int | None = None
         self._body_size = 0
-        self._acknowledged = Acknowledged(0)
+        self._acknowledged = uploading.Acknowledged(0)
 
     @property
     def position(self) -> tuple[str | None, int]:
@@ -131,7 +122,7 @@ class Upload(Repeated):
         return Uploaded(self.stream, self._partition, self.offset, self.sent)
 
     def _load_state(self) -> None:
-        loaded = self._state.load(UploadState.parse)
+        loaded = self._state.load(uploading.UploadState.parse)
         if loaded is None:
             return
         path = self._state.path
@@ -173,7 +164,7 @@ class Upload(Repeated):
         try:
             reply = self._channel.ask(request)
             self._take_limits(reply.head)
-            self.stream = stream_of_location(header(reply.head, "location"))
+            self.stream = stream_of_location(uploading.header(reply.head, "location"))
         except ProblemError as problem:
             if problem.status != _STATUS_CONFLICT:
                 raise
@@ -211,10 +202,10 @@ class Upload(Repeated):
         ended = filled.ended and filled.stop <= self.offset
         if ended and filled.failure is not None:
             raise filled.failure
-        self._acknowledged = Acknowledged(self.offset, heard=self._announces_commits)
+        self._acknowledged = uploading.Acknowledged(self.offset, heard=self._announces_commits)
         request, body, last = self._next_append(ended=ended)
         self._offset_known = False
-        body = counted(body, self._count)
+        body = uploading.counted(body, self._count)
         sent = replace(request, stream=body, duplex=True, interim=self._interim)
         reply = self._channel.ask(sent)
         if self._state_failure is not None:
@@ -224,7 +215,7 @@ class Upload(Repeated):
     def _next_append(self, *, ended: bool) -> tuple[Request, Body, bool]:
         size = self._source.size
         if size is None and not ended:
-            opened = open_body(self._source, self.offset, self._acknowledged)
+            opened = uploading.open_body(self._source, self.offset, self._acknowledged)
             return append(self._target(), self.offset, last=False), opened, False
         if size is None:
             size = self.offset
@@ -287,7 +278,7 @@ class Upload(Repeated):
     def _save_state(self, *, always: bool) -> None:
         if not (always or self._state.is_due):
             return
-        state = UploadState(
+        state = uploading.UploadState(
             self._requests.run,
             self._partition,
             self.stream,
@@ -343,7 +334,7 @@ def _find_uploaded(
     channel: Channel, requests: RunRequests, partition: int, path: Path
 ) -> Uploaded | None:
     """Ask for the stream that a state file names; None if it is not whole, or there is no file."""
-    loaded = channel.work(partial(StateFile(path, MEMBER).load, UploadState.parse))
+    loaded = channel.work(partial(StateFile(path, MEMBER).load, uploading.UploadState.parse))
     if loaded is None or (loaded.run, loaded.partition) != (requests.run, partition):
         return None
     if loaded.stream is None:
@@ -374,7 +365,7 @@ def _replace(
 def _known_stream(requests: RunRequests, partition: int, source: Source, path: Path) -> str | None:
     """The stream that a state file goes on with; None if it is of other bytes, or no state."""
     try:
-        loaded = StateFile(path, MEMBER).load(UploadState.parse)
+        loaded = StateFile(path, MEMBER).load(uploading.UploadState.parse)
     except StateError:
         return None
     if loaded is None or (loaded.run, loaded.partition) != (requests.run, partition):

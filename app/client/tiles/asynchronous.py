@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..errors import ProtocolError, data_changed
+from ..errors import ProtocolError, check_fingerprint, data_changed
 from ..files.async_downloads import AsyncDownload
 from ..files.outputs import check_target
 from ..transport.async_channel import AsyncChannel, AsyncConnector
@@ -142,8 +142,7 @@ class AsyncView:
             ProblemError: it has changed (code ``data-changed``).
         """
         was = self._fingerprint if self._kept is None else self._kept.fingerprint
-        if was not in {None, now}:
-            raise data_changed(f"the data had the fingerprint {was} and has {now} now")
+        check_fingerprint(was, now)
 
     async def shape(self) -> tuple[int, ...]:  # blocking: a property
         """Lengths of the axes of the whole view."""

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ..errors import ProtocolError, data_changed
+from ..errors import ProtocolError, check_fingerprint, data_changed
 from ..files.downloads import Download
 from ..files.outputs import check_target
 from ..transport.channel import Channel, Connector
@@ -141,8 +141,7 @@ class View:
             ProblemError: it has changed (code ``data-changed``).
         """
         was = self._fingerprint if self._kept is None else self._kept.fingerprint
-        if was not in {None, now}:
-            raise data_changed(f"the data had the fingerprint {was} and has {now} now")
+        check_fingerprint(was, now)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ProtocolError
-from ..transport.frames import Array
+from ..transport.frames import Array, parse_dtype
 
 _MOST_AXES = 32
 _MOST_ITEMS = 1 << 62
@@ -229,10 +229,7 @@ def _lengths(summary: Mapping[str, Any], name: str) -> tuple[int, ...]:
 
 
 def _dtype(text: Any) -> np.dtype[Any]:  # noqa: ANN401 - JSON
-    try:
-        dtype = np.dtype(text) if isinstance(text, str) else None
-    except (TypeError, ValueError, SyntaxError):
-        dtype = None
-    if dtype is None or dtype.kind not in "biufc" or dtype.subdtype is not None:
+    dtype = parse_dtype(text)
+    if dtype.kind not in "biufc":
         raise ProtocolError(f"the plan has no such dtype: {str(text)[:80]}")
     return dtype

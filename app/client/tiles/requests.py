@@ -9,12 +9,11 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypedDict
-from urllib.parse import urlencode
 
 import numpy as np
 import numpy.typing as npt
 
-from ..transport.requests import Request, json_request, path_of
+from ..transport.requests import Request, json_request, path_of, query_of
 
 Range: TypeAlias = slice | Sequence[int]
 """A slice, or (start, stop) or (start, stop, step)."""
@@ -223,13 +222,13 @@ class TileRequests:
     dataset: str
     view: Mapping[str, Any]
 
-    def _post(self, route: str, query: Mapping[str, Any] | None = None) -> Request:
-        text = f"?{urlencode(query)}" if query else ""
-        return json_request(path_of("datasets", self.dataset, route) + text, self.view)
+    def _post(self, route: str, **query: object) -> Request:
+        path = path_of("datasets", self.dataset, route)
+        return json_request(path + query_of(**query), self.view)
 
     def plan(self) -> Request:
         """Ask for the shapes of the view and its tiles."""
-        return self._post("plan", {"count": "0"})
+        return self._post("plan", count=0)
 
     def keep(self) -> Request:
         """Have the service keep the view under an id."""
@@ -237,8 +236,7 @@ class TileRequests:
 
     def stream(self, after: str | None, limit: int | None) -> Request:
         """Ask for the tiles after a token, or for some of them."""
-        query = {"after": after, "max_tiles": limit}
-        return self._post("tiles", {name: v for name, v in query.items() if v is not None})
+        return self._post("tiles", after=after, max_tiles=limit)
 
     def tile_head(self, view: str, index: int) -> Request:
         """Ask for the headers of a tile, such as its token, without its values."""
@@ -280,9 +278,7 @@ def dataset_spec(spec: Mapping[str, Any] | None = None, /, **more: Any) -> dict[
 def image(ident: str, options: Mapping[str, Any]) -> Request:
     """Ask for a picture; options that are objects become JSON."""
     query = {
-        name: json.dumps(plain(value)) if isinstance(value, Mapping) else str(value)
+        name: json.dumps(plain(value)) if isinstance(value, Mapping) else value
         for name, value in options.items()
-        if value is not None
     }
-    text = f"?{urlencode(query)}" if query else ""
-    return Request("GET", path_of("datasets", ident, "image.png") + text)
+    return Request("GET", path_of("datasets", ident, "image.png") + query_of(**query))

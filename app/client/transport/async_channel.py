@@ -16,10 +16,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Self, TypeVar
-from urllib.parse import urlencode
 
 from ..errors import ProtocolError, ThalwegError, problem_error
-from .requests import STATUS_OK, Head, Job, Reply, Request, checked
+from .requests import STATUS_OK, Head, Job, Reply, Request, checked, query_of
 from .retry import Backoff, Outage
 
 T = TypeVar("T")
@@ -250,8 +249,8 @@ async def pages(
     """
     after = ""
     while True:
-        query = {"limit": "1000"} | ({"after": after} if after else {})
-        page = (await ask(Request("GET", f"{path}?{urlencode(query)}"))).json()
+        query = query_of(limit=1000, after=after or None)
+        page = (await ask(Request("GET", path + query))).json()
         items = page.get(member)
         if not isinstance(items, list) or not all(isinstance(item, of) for item in items):
             raise ProtocolError(f"the answer is no list of {member}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
-from functools import partial
 from typing import Any, TypeVar
 
 from ..errors import ConnectionFailed
@@ -72,23 +71,19 @@ class SocketChannel(Channel):
         self._check()
         self.drop()
         self._connection = self._connector.take()
-        head = self._or_stopped(partial(self._connection.send, request))
+        try:
+            head = self._connection.send(request)
+        except ConnectionFailed:  # which is none where another thread has hung up
+            self._check()
+            raise
         self.outage.heard(head.status)
         return head
 
     def receive(self, view: memoryview) -> int:
         """Fill a view with the next bytes of the answer; their number, 0 at the end."""
         self._check()
-        try:  # as in _or_stopped, whose calls would take as long as a small frame does
+        try:  # as in send
             return self._in_use().receive(view)
-        except ConnectionFailed:
-            self._check()
-            raise
-
-    def _or_stopped(self, act: Callable[[], T]) -> T:
-        """Use the connection; where it was hung up by another thread, that is no failure."""
-        try:
-            return act()
         except ConnectionFailed:
             self._check()
             raise

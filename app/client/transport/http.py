@@ -18,13 +18,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from http.client import (
-    HTTPConnection,
-    HTTPException,
-    HTTPResponse,
-    HTTPSConnection,
-    parse_headers,
-)
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, parse_headers
 from threading import TIMEOUT_MAX
 from typing import Any
 from urllib.parse import urlsplit

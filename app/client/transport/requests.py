@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from ..errors import ProtocolError, problem_error
 
@@ -118,6 +118,20 @@ class Reply:
 def path_of(*names: str) -> str:
     """The path of a resource, such as ``path_of("runs", run)``."""
     return "/".join(["/v1", *(quote(name, safe="") for name in names)])
+
+
+def query_of(**values: object) -> str:
+    """The query of these options, but for those that are None; lists have commas."""
+    given = {name: _text(value) for name, value in values.items() if value is not None}
+    return f"?{urlencode(given, safe=',')}" if given else ""
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Iterable) and not isinstance(value, str):
+        return ",".join(map(str, value))
+    return str(value)
 
 
 def json_request(target: str, content: Mapping[str, Any], *, patience: float = 0.0) -> Request:
