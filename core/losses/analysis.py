@@ -387,16 +387,8 @@ class StreamCheck(Analysis):
     noun = "check"
     needs_reports = False
 
-    def __init__(
-        self,
-        policy: Policy | None = None,
-        *,
-        name: str | None = None,
-        expect_bytes: int | None = None,
-    ) -> None:
-        super().__init__(
-            (), lambda _report, _rows: None, policy=policy, name=name, expect_bytes=expect_bytes
-        )
+    def __init__(self, policy: Policy | None = None) -> None:
+        super().__init__((), lambda _report, _rows: None, policy=policy)
 
     def good_until(self, error: errors.CoreError) -> Position:
         """Where the last event ends that is right, after a call raised an error.
