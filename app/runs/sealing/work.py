@@ -381,7 +381,7 @@ class SealingWork:
         reports = self._reports
         if not self._pending(reports.of_rows):
             return
-        if reports.can_be_cut:
+        if self._request.sets is None:
             try:
                 self._write(reports.of_rows, lambda sink: self._rows(sink, self._row_bytes))
             except CoreError:
