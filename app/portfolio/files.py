@@ -18,9 +18,9 @@ Then the batches say where their lists lie, and Arrow checks their offsets again
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -48,11 +48,8 @@ _END = b"\xff\xff\xff\xff\0\0\0\0"
 STAGE = "loss set"
 
 
-class Append(Protocol):
-    """Appends bytes to a blob."""
-
-    def __call__(self, data: bytes | memoryview, /) -> object:
-        """Append them, as a piece if they fit one."""
+Append = Callable[[bytes | memoryview], object]
+"""Appends bytes to a blob, as a piece if they fit one."""
 
 
 def _schema(width: int, metadata: Mapping[str, str]) -> pa.Schema:
