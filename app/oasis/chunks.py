@@ -40,7 +40,7 @@ from core.losses.parameters import make_rules
 from core.losses.policy import Policy
 from core.losses.reports import REPORTS, choose_reports
 
-from .directory import OutputJob, OutputTables, RunDirectory, check_writable, set_name
+from .directory import OutputTables, RunDirectory, check_writable, set_name
 from .files import json_object, locked, write_whole
 from .merging import Piece, join_rows, merge
 from .outputs import OUTPUTS, kat_file, summary_file
@@ -196,39 +196,35 @@ def _link(first: Path, other: Path) -> None:
 # -- merging ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeChunksJob(OutputJob):
-    """The outputs of all chunks of a run."""
-
-    chunks: int
-    work: Path | None = None
-    """Folder of the merged work folders; by default ``work`` in the directory."""
-    memory_budget: int = 1 << 30
-    policy: Policy | None = None
-
-
-def merge_chunks(job: MergeChunksJob) -> list[Path]:
+def merge_chunks(  # noqa: PLR0913, PLR0917 - what a command says
+    directory: RunDirectory, out: Path, work: Path, chunks: int, memory_budget: int, policy: Policy
+) -> list[Path]:
     """Write the outputs of a run whose chunks have been computed; return their paths.
 
+    Args:
+        directory: the files of the run.
+        out: where the outputs go.
+        work: folder of the merged work folders.
+        chunks: how many chunks there are.
+        memory_budget: bytes of memory for sums.
+        policy: what the streams were read with.
+
     Raises:
-        CoreError: a chunk is missing, damaged or of another run; no output is written then.
+        CoreError: a chunk is missing, damaged or of another run; or an output cannot be written.
     """
-    directory = job.open_directory()
-    work = job.work or job.directory / "work"
-    out = job.folder
     check_writable(out)
     log = structlog.get_logger()
     with locked(out, "outputs"), closing(SpillFiles(out)) as spill, Outputs() as outputs:
         tables = OutputTables(outputs, directory, out)
         for losses in directory.losses():
-            manifests = _check_chunks(directory, work, losses, job.chunks)
+            manifests = _check_chunks(directory, work, losses, chunks)
             in_order = all(manifest["sorted"] for manifest in manifests)
             for request in directory.requests(losses):
                 tables.add(losses, request)
-                chunk = _Chunks(directory, work, losses, request, job.chunks)
+                chunk = _Chunks(directory, work, losses, request, chunks)
                 chunk.merge_rows(tables, in_order=in_order)
-                chunk.merge_sums(tables, spill, job.memory_budget, job.policy or Policy())
-            log.info("chunks merged", of=losses.name, chunks=job.chunks)
+                chunk.merge_sums(tables, spill, memory_budget, policy)
+            log.info("chunks merged", of=losses.name, chunks=chunks)
         tables.end()
     return tables.paths
 
