@@ -8,17 +8,17 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 import structlog
 
 from app.oasis.aggregation import RunAggregation, RunJob
-from app.oasis.chunks import MergeChunksJob, merge_chunks
+from app.oasis.chunks import merge_chunks
 from app.oasis.confirming import Confirmation
 from app.oasis.directory import RunDirectory
 from app.oasis.files import failing_as
 from app.oasis.outputs import FLOAT_VARIABLE, FLOAT_WIDTHS, in_words_of_runs
-from app.oasis.service_plan import FetchedTablesJob, service_plan, write_fetched
+from app.oasis.service_plan import service_plan, write_fetched
 from app.oasis.streams import StreamOption
 from core.errors import CoreError, OptionError
 
@@ -43,8 +43,7 @@ def aggregate_run(args: argparse.Namespace) -> int:
     if args.log_file is not None:
         _log_to(args.log_file)
     if args.service_plan:
-        directory = RunDirectory(args.run_dir, args.format, join=args.join_summary_info)
-        print(json.dumps(service_plan(directory, policy_of(args))))  # noqa: T201 - the command's output
+        print(json.dumps(service_plan(_directory(args), policy_of(args))))  # noqa: T201 - the command's output
         return 0
     announce_compiling()
     start = time.perf_counter()
@@ -57,7 +56,8 @@ def aggregate_run(args: argparse.Namespace) -> int:
     if args.confirm is not None:
         confirmation = Confirmation(args.confirm, same_events=not args.differing_events)
     job = RunJob(
-        **_of_run(args),
+        directory=_directory(args),
+        out=_out(args),
         streams=[StreamOption.parse(text) for text in args.stream],
         policy=policy_of(args),
         sort=not args.unsorted,
@@ -78,27 +78,21 @@ def aggregate_run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _of_run(args: argparse.Namespace) -> dict[str, Any]:
-    """What all jobs of run directories have."""
-    return {
-        "directory": args.run_dir,
-        "form": args.format,
-        "join": args.join_summary_info,
-        "out": args.run_out,
-    }
+def _directory(args: argparse.Namespace) -> RunDirectory:
+    return RunDirectory(args.run_dir, args.format, join=args.join_summary_info)
+
+
+def _out(args: argparse.Namespace) -> Path:
+    return Path(args.run_out or args.run_dir / "output")
 
 
 def _write_tables(args: argparse.Namespace) -> list[Path]:
+    directory, out = _directory(args), _out(args)
     if args.tables is not None:
-        return write_fetched(FetchedTablesJob(**_of_run(args), tables=args.tables))
-    merge = MergeChunksJob(
-        **_of_run(args),
-        chunks=args.merge_chunks,
-        work=args.work_dir,
-        memory_budget=args.memory_budget,
-        policy=policy_of(args),
-    )
-    return merge_chunks(merge)
+        return write_fetched(directory, out, args.tables)
+    work = args.work_dir or args.run_dir / "work"
+    policy = policy_of(args)
+    return merge_chunks(directory, out, work, args.merge_chunks, args.memory_budget, policy)
 
 
 def _check(args: argparse.Namespace) -> None:

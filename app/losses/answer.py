@@ -267,14 +267,7 @@ class LossAnswer:
         """Send the rows; ``news`` says that further ones have come while the body arrives."""
         threads, start = self.losses.threads, self._start(posting)
         rows = PostedRows(
-            spool,
-            encoder,
-            posting,
-            threads,
-            reading,
-            lambda: exchange.started,
-            start=start,
-            news=news,
+            spool, encoder, posting, threads, reading, lambda: exchange.started, start, news
         )
         stream = Stream(
             rows,

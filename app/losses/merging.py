@@ -29,7 +29,7 @@ from core.arrays import Indices
 from core.errors import InputError, OptionError
 from core.losses.reports import REPORTS
 
-from .outputs import Output, OutputFile, Outputs
+from .outputs import OutputFile, Outputs
 
 By = Literal["event", "event,period"]
 
@@ -37,6 +37,8 @@ _PIECE = 1 << 22
 _EVENT = "EventId"
 _PERIOD = "Period"
 _KEYS = (_EVENT, _PERIOD)
+_HEADER = b"header"
+"""Of the metadata of csv: its first line."""
 _ROWS = "rows"
 """Column of csv lines and packed records, beside their keys."""
 
@@ -72,21 +74,29 @@ def merge_tables(job: MergeJob) -> int:
         InputError: a table is unusable, of other columns than the first, or does not ascend
             by event; or an event is in two tables. No file is written then.
     """
-    form = _form_of(job)
+    suffix = _suffix_of(job)
     with Outputs(live=job.live) as outputs:
-        return form(job, outputs.open(job.out))
+        output = outputs.open(job.out)
+        sources = _sources(job, suffix)
+        schema = sources[0].waiting.schema
+        if suffix == ".parquet":
+            file = pa.PythonFile(OutputFile(output), "w")
+            with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+                return _write(job, sources, writer.write_table)
+        output.write((schema.metadata or {}).get(_HEADER, b""))
+        return _write(job, sources, lambda table: output.write(_octets(table)))
 
 
-def _form_of(job: MergeJob) -> Callable[[MergeJob, Output], int]:
+def _suffix_of(job: MergeJob) -> str:
     suffixes = {Path(path).suffix for path in job.tables}
-    if len(suffixes) > 1 or (suffix := suffixes.pop()) not in _MERGES:
+    if len(suffixes) > 1 or (suffix := suffixes.pop()) not in _PIECES:
         raise OptionError(
             "the tables are not of one format that can be merged",
-            hint=f"Name files that end with one of {', '.join(_MERGES)}",
+            hint=f"Name files that end with one of {', '.join(_PIECES)}",
         )
     if suffix == ".bin" and job.report is None:
         raise OptionError("packed records do not tell their report", hint="Name it with --report")
-    return _MERGES[suffix]
+    return suffix
 
 
 # -- merging ---------------------------------------------------------------------------
@@ -195,11 +205,13 @@ def _in_order(parts: Sequence[pa.Table], sources: Sequence[_Source], by: By) -> 
     return table.take(order)
 
 
-def _sources(job: MergeJob, read: Callable[[str, MergeJob], Iterator[pa.Table]]) -> list[_Source]:
+def _sources(job: MergeJob, suffix: str) -> list[_Source]:
     sources: list[_Source] = []
     for path in job.tables:
-        source = _Source(path, read(path, job))
-        if sources and not source.waiting.schema.equals(sources[0].waiting.schema):
+        source = _Source(path, _PIECES[suffix](path, job))
+        schema = source.waiting.schema
+        # Of csv, whose lines are one column, the header stands there.
+        if sources and not schema.equals(sources[0].waiting.schema, suffix == ".csv"):
             raise InputError(f"its columns are not those of {sources[0].path}", source=path)
         sources.append(source)
     if job.by == "event,period" and _PERIOD not in sources[0].waiting.column_names:
@@ -213,8 +225,8 @@ def _sources(job: MergeJob, read: Callable[[str, MergeJob], Iterator[pa.Table]])
 def _csv_pieces(path: str, _job: MergeJob) -> Iterator[pa.Table]:
     """Lines and keys of a csv with a header."""
     with Path(path).open("rb") as file:
-        header = file.readline().rstrip(b"\r\n")
-        names = header.decode().split(",")
+        header = file.readline().rstrip(b"\r\n") + b"\n"
+        names = header.decode().rstrip("\n").split(",")
         if _EVENT not in names:
             raise InputError("it has no header line with EventId", hint=_OF_RUNS, source=path)
         keys = [name for name in _KEYS if name in names]
@@ -233,23 +245,13 @@ def _csv_pieces(path: str, _job: MergeJob) -> Iterator[pa.Table]:
 def _lines(lines: list[bytes], keys: dict[str, Any], header: bytes) -> pa.Table:
     columns: dict[str, Any] = {_ROWS: pa.array(lines, pa.binary())}
     columns |= {name: pa.array(np.asarray(values, np.int64)) for name, values in keys.items()}
-    return pa.table(columns).replace_schema_metadata({"header": header})
+    return pa.table(columns).replace_schema_metadata({_HEADER: header})
 
 
 def _octets(table: pa.Table) -> bytes:
     """Csv lines or packed records of a table, one after another."""
     rows: list[Any] = table.column(_ROWS).to_pylist()
     return b"".join(rows)
-
-
-def _merge_csv(job: MergeJob, output: Output) -> int:
-    sources = _sources(job, _csv_pieces)
-    headers = [source.waiting.schema.metadata[b"header"] for source in sources]
-    for path, header in zip(job.tables, headers, strict=True):
-        if header != headers[0]:
-            raise InputError(f"its columns are not those of {job.tables[0]}", source=path)
-    output.write(headers[0] + b"\n")
-    return _write(job, sources, lambda table: output.write(_octets(table)))
 
 
 def _bin_pieces(path: str, job: MergeJob) -> Iterator[pa.Table]:
@@ -274,11 +276,6 @@ def _bin_pieces(path: str, job: MergeJob) -> Iterator[pa.Table]:
                 return
 
 
-def _merge_bin(job: MergeJob, output: Output) -> int:
-    sources = _sources(job, _bin_pieces)
-    return _write(job, sources, lambda table: output.write(_octets(table)))
-
-
 def _parquet_pieces(path: str, _job: MergeJob) -> Iterator[pa.Table]:
     with pq.ParquetFile(path) as file:
         yield file.schema_arrow.empty_table()
@@ -286,16 +283,9 @@ def _parquet_pieces(path: str, _job: MergeJob) -> Iterator[pa.Table]:
             yield pa.Table.from_batches([batch], file.schema_arrow)
 
 
-def _merge_parquet(job: MergeJob, output: Output) -> int:
-    sources = _sources(job, _parquet_pieces)
-    schema = sources[0].waiting.schema
-    file = pa.PythonFile(OutputFile(output), "w")
-    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        return _write(job, sources, writer.write_table)
-
-
-_MERGES: dict[str, Callable[[MergeJob, Output], int]] = {
-    ".csv": _merge_csv,
-    ".bin": _merge_bin,
-    ".parquet": _merge_parquet,
+_PIECES: dict[str, Callable[[str, MergeJob], Iterator[pa.Table]]] = {
+    ".csv": _csv_pieces,
+    ".bin": _bin_pieces,
+    ".parquet": _parquet_pieces,
 }
+"""What reads a table, first its schema, by the ending of its name."""

@@ -55,7 +55,7 @@ def read_options(
         CoreError, ServiceError: an option is invalid, an auxiliary file is missing, or the sums
             may need too much.
     """
-    partial = _is_partial(headers)
+    partial = upload_complete(headers) is False
     if partial and query.duplex:
         raise InvalidOptionError(
             "duplex does not work for a part of a stream (Upload-Complete: ?0)", option="duplex"
@@ -265,34 +265,55 @@ def _format(query: LossQuery, headers: Headers, reports: tuple[str, ...]) -> str
             f"several reports are available as frames, not as {query.format}",
             hint="Post to /v1/losses/{report}, or use format=frames",
         )
-    if reports[0] in PICTURES:
-        raise NotAcceptableError(
+    raise no_picture(reports[0])
+
+
+def no_picture(report: str) -> NotAcceptableError:
+    """Return the error of a report that has no picture, or none on this server."""
+    if report in PICTURES:
+        return NotAcceptableError(
             "this server draws no pictures, because matplotlib is not installed there",
-            hint=f"Ask its operator for the extra plot, or use {', '.join(formats)}",
+            hint="Ask its operator for the extra plot",
         )
-    raise NotAcceptableError(
-        f"there is no picture of {reports[0].upper()}",
+    return NotAcceptableError(
+        f"there is no picture of {report.upper()}",
         hint=f"Reports with a picture are {' and '.join(PICTURES)}",
     )
 
 
-def _is_partial(headers: Headers) -> bool:
-    value = joined(headers, "upload-complete")
-    if value not in {None, "?0", "?1"}:
+def upload_complete(headers: Headers) -> bool | None:
+    """Return Upload-Complete; None if it is absent.
+
+    Raises:
+        BadRequestError: it is neither ?0 nor ?1.
+    """
+    text = joined(headers, "Upload-Complete")
+    if text not in {None, "?0", "?1"}:
         raise BadRequestError(
-            f"Upload-Complete is {str(value)[:80]!r}, not ?0 or ?1",
+            f"Upload-Complete is {str(text)[:80]!r}, not ?0 or ?1",
             hint="Send ?0 if more follows, ?1 with the last part",
         )
-    return value == "?0"
+    return None if text is None else text == "?1"
+
+
+def number(headers: Headers, name: str) -> int | None:
+    """Return a header that is a number of bytes; None if it is absent.
+
+    Raises:
+        BadRequestError: it is no number.
+    """
+    text = joined(headers, name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 19):  # noqa: PLR2004 - fits i8
+        raise BadRequestError(f"{name} is {text[:80]!r}, not a number of bytes")
+    return int(text)
 
 
 def _expected_bytes(query: LossQuery, headers: Headers) -> int | None:
-    text = joined(headers, "upload-length")
-    if text is None:
+    length = number(headers, "Upload-Length")
+    if length is None:
         return query.expect_bytes
-    if not (text.isascii() and text.isdigit() and len(text) < 19):  # noqa: PLR2004 - fits i8
-        raise BadRequestError(f"Upload-Length is {text[:80]!r}, not a number of bytes")
-    length = int(text)
     if query.expect_bytes not in {None, length}:
         raise BadRequestError(
             f"Upload-Length is {length}, but expect_bytes is {query.expect_bytes}",

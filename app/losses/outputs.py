@@ -22,6 +22,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -169,6 +170,7 @@ If there is an error it is discarded instead, and leaves nothing that looks comp
 """
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Outputs:
     """All outputs of a command: they appear together, or none does.
 
@@ -182,21 +184,12 @@ class Outputs:
         reader_seconds: how long to wait for the reader of a fifo; None for ever.
     """
 
-    def __init__(
-        self,
-        *,
-        live: bool = False,
-        durable: bool = True,
-        make_folders: bool = True,
-        folder: Path | None = None,
-        reader_seconds: float | None = None,
-    ) -> None:
-        self._live = live
-        self._durable = durable
-        self._make_folders = make_folders
-        self._folder = folder
-        self._reader_seconds = reader_seconds
-        self._outputs: list[Output] = []
+    live: bool = False
+    durable: bool = True
+    make_folders: bool = True
+    folder: Path | None = None
+    reader_seconds: float | None = None
+    _outputs: list[Output] = field(default_factory=list, init=False)
 
     def open(self, path: Path | str) -> Output:
         """Add an output: a file, the pipe or device that exists there, or ``-`` for stdout.
@@ -208,17 +201,17 @@ class Outputs:
         if path == STDOUT:
             output = self._pipe(1, owned=False, name="standard output")
         elif is_special(Path(path)):
-            fd = open_pipe(Path(path), self._reader_seconds)
+            fd = open_pipe(Path(path), self.reader_seconds)
             output = self._pipe(fd, owned=True, name=str(path))
         else:
-            output = FileOutput(Path(path), durable=self._durable, make_folder=self._make_folders)
+            output = FileOutput(Path(path), durable=self.durable, make_folder=self.make_folders)
         self._outputs.append(output)
         return output
 
     def _pipe(self, fd: int, *, owned: bool, name: str) -> Output:
-        if self._live:
-            return PipeOutput(fd, owned=owned, name=name, seconds=self._reader_seconds)
-        return SpooledOutput(fd, owned=owned, name=name, folder=self._folder)
+        if self.live:
+            return PipeOutput(fd, owned=owned, name=name, seconds=self.reader_seconds)
+        return SpooledOutput(fd, owned=owned, name=name, folder=self.folder)
 
     def save(self) -> None:
         """Have the bytes of all outputs where there is room for them, after the last write.
@@ -241,7 +234,7 @@ class Outputs:
         for output in sorted(self._outputs, key=lambda output: isinstance(output, FileOutput)):
             output.publish()
         for folder in {output.folder for output in self._outputs if isinstance(output, FileOutput)}:
-            if self._durable:
+            if self.durable:
                 with naming(str(folder)):
                     sync_directory(folder)
         for output in self._outputs:

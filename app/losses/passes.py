@@ -21,11 +21,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from app.errors import InvalidOptionError
-from core.arrays import Octets, Rows
+from core.arrays import Rows
 from core.errors import UnsupportedStreamError
 from core.losses.analysis import Analysis
-from core.losses.events import Position, StreamEnd, StreamHeader
+from core.losses.events import Position, StreamEnd
 from core.losses.finishing import LedgerResources
+from core.losses.receiver import StreamReceiver
 from core.losses.summaries import Reading, SetReports, SummarySets
 
 from .analyses import Analyses
@@ -67,6 +68,11 @@ class _SummaryPass(Analysis):
             expect_bytes=request.expect_bytes,
             at_event=lambda position: take_position(position, True),
         )
+
+    @property
+    def stream(self) -> StreamReceiver:
+        """What takes the bytes: the analysis itself, or of items what adds them up."""
+        return self
 
     def suspend(self) -> None:
         """Stop at the last position, with all rows before it in the sink.
@@ -123,31 +129,15 @@ class _SetPass:
         )
         analyses = Analyses(request.reports, request.analysis(resources))
         self._reports = SetReports([_NAME], sets, analyses.of_set, sink, reading)
-        (self._summariser,) = self._reports.summarisers
+        (self.stream,) = self._reports.summarisers
         self._has_occurrence = request.inputs.occurrence is not None
         self._take_position = take_position
         self._settles = "events" not in request.reports
         self._begun = 0
 
     @property
-    def header(self) -> StreamHeader | None:
-        return self._summariser.header
-
-    @property
-    def offset(self) -> int:
-        return self._summariser.offset
-
-    @property
-    def rest(self) -> Octets:
-        return self._summariser.rest
-
-    @property
-    def received(self) -> int:
-        return self._summariser.received
-
-    @property
     def nbytes(self) -> int:
-        return self._summariser.nbytes + sum(analysis.nbytes for analysis in self._analyses)
+        return self.stream.nbytes + sum(analysis.nbytes for analysis in self._analyses)
 
     def resume(self, position: Position) -> None:
         self._reports.resume(0, position)
@@ -157,13 +147,13 @@ class _SetPass:
         try:
             self._reports.receive(0, piece)
         except UnsupportedStreamError as e:
-            if self.header is None:
+            if self.stream.header is None:
                 raise
             # The stream is one that others take: it does not go with this xref.
             raise InvalidOptionError(
                 e.message, hint=e.hint, option="summary_xref", offset=e.offset
             ) from e
-        position = self._summariser.position
+        position = self.stream.position
         if position.header is not None and position.offset > self._begun:
             self._begun = position.offset
             self._take_position(position, self._settles)

@@ -197,7 +197,7 @@ class Posting:
     @property
     def offset(self) -> int:
         """Number of bytes read of the whole stream."""
-        return self._pass.received
+        return self._pass.stream.received
 
     # -- bytes in ----------------------------------------------------------------
 
@@ -218,7 +218,7 @@ class Posting:
             while view:
                 current().check("losses")
                 # The header tells how large sums are: they are counted before they grow.
-                waits = self._pass.header is None and self._fault is None
+                waits = self._pass.stream.header is None and self._fault is None
                 size = ITEM_HEADER_SIZE if waits else _STRETCH
                 self._take(view[:size])
                 view = view[size:]
@@ -252,16 +252,16 @@ class Posting:
             )
 
     def _analyse(self, piece: memoryview) -> None:
-        begin, before = self._pass.offset, self._output.last
-        rest = bytes(self._pass.rest) if self._request.partial else b""
+        begin, before = self._pass.stream.offset, self._output.last
+        rest = bytes(self._pass.stream.rest) if self._request.partial else b""
         try:
             self._pass.receive(piece)
         finally:
             if self._request.partial:
                 self._add_tail(rest, piece, begin, before)
         self._memory.follow(self._pass.nbytes)
-        if self._admission is not None and self._pass.header is not None:
-            self._bound = self._admission.admit(self._request, self._pass.header)
+        if self._admission is not None and self._pass.stream.header is not None:
+            self._bound = self._admission.admit(self._request, self._pass.stream.header)
             self._admission = None
 
     def _add_tail(self, rest: bytes, piece: memoryview, begin: int, before: Mark) -> None:
@@ -325,7 +325,7 @@ class Posting:
         """Set of a summary stream, once its header has come, or the only one of an item stream."""
         if self._request.sets is not None:
             return self._request.sets.set_ids[0]
-        header = self._pass.header
+        header = self._pass.stream.header
         return None if header is None else header.summary_set
 
     def suspend(self) -> Ending:

@@ -22,6 +22,11 @@ from .tokens import identity_of
 
 ALGORITHM = b"losses 1"
 """To be changed whenever the same stream and options would give other rows."""
+_SENT = (
+    "{0}: PUT it to /v1/inputs/{1}, and name the digest in its answer, by {1}= in a query, or among"
+    " the inputs of a run"
+)
+"""How to send an input that is missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +63,12 @@ class LossRequest:
 
     def __post_init__(self) -> None:
         reports = choose_reports(self.reports)
-        _require_inputs(reports, self.inputs)
-        check_inputs(reports, self.inputs.to_dict())
+        try:
+            check_inputs(reports, self.inputs.to_dict())
+        except ReportError as e:
+            for name in e.inputs or ():
+                e.hint = _SENT.format(e.hint, name)
+            raise
         if self.partial:
             require_whole_stream(reports, "and this is a part of one (Upload-Complete: ?0)")
         for name in self.reports:
@@ -144,24 +153,6 @@ class LossRequest:
         # Tokens of requests without are those of versions that knew no sets.
         parts += [name.encode() for name in self.named]
         return identity_of(tuple(parts))
-
-
-def _require_inputs(reports: Sequence[Report], inputs: ReportInputs) -> None:
-    """Name the first input that is missing, and how to send it.
-
-    Raises:
-        ReportError: one is missing.
-    """
-    given = inputs.to_dict()
-    for report in reports:
-        for need in report.needs:
-            if need.name not in given:
-                raise ReportError(
-                    f"{report.name.upper()} needs {need.noun}",
-                    hint=f"{need.hint}: PUT it to /v1/inputs/{need.name}, and name the digest in"
-                    f" its answer, by {need.name}= in a query, or among the inputs of a run",
-                    inputs=[need.name],
-                )
 
 
 def require_whole_stream(

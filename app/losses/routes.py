@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -218,6 +220,26 @@ async def put_input(
     return ExchangeResponse(handle)
 
 
+@asynccontextmanager
+async def receive_file(
+    exchange: Exchange, request: Request, losses: LossService, who: Identity
+) -> AsyncIterator[bytearray]:
+    """Provide the file in a request's body, decoded, and its memory until the end of the block.
+
+    Raises:
+        ServiceError: it is too large, too slow, or in no known coding.
+    """
+    coding = joined(request.headers, "content-encoding")
+    with losses.ledger.hold(who.payer, 0, "inputs") as hold:
+        try:
+            decode = decoder(coding, losses.max_input, hold.grow, MAX_INPUT)
+            data = await read_whole(exchange.body, hold, decode, losses.rate, losses.threads)
+        except ServiceError:
+            await discard(exchange.body)
+            raise
+        yield data
+
+
 async def receive_input(
     exchange: Exchange,
     request: Request,
@@ -231,15 +253,8 @@ async def receive_input(
     Raises:
         CoreError, ServiceError: it is invalid, did not arrive whole, or cannot be stored.
     """
-    coding = joined(request.headers, "content-encoding")
     declared = (joined(request.headers, "content-type") or "").partition(";")[0].strip().lower()
-    with losses.ledger.hold(who.payer, 0, "inputs") as hold:
-        try:
-            decode = decoder(coding, losses.max_input, hold.grow, MAX_INPUT)
-            data = await read_whole(exchange.body, hold, decode, losses.rate, losses.threads)
-        except ServiceError:
-            await discard(exchange.body)
-            raise
+    async with receive_file(exchange, request, losses, who) as data:
         if declared == MEDIA_TYPE and not data.startswith(MAGIC):
             raise InputError(
                 "its Content-Type is parquet, but it does not begin with PAR1",

@@ -91,46 +91,36 @@ def _next_items(spool: Spool, *, together: bool) -> list[Item]:
     return items if mark is None else [*items, mark]
 
 
+@dataclass(eq=False)
 class PostedRows(Encoder[Chunk]):
     """The rows of one post: their supply, and as they are encoded there, their form on the wire.
 
     They have no signs of life: a body that is being read is one.
-
-    Args:
-        spool: holds the rows until they are taken.
-        encoder: encodes them.
-        posting: their source.
-        threads: run the encoder.
-        pump: the task that reads the body; its result is the ending.
-        started: whether anything was sent. A failure before that is answered with a
-            problem document instead of the rows before it.
-        start: the mark at which the post began; None if the stream has to come whole.
-        news: set when rows may have arrived; None if the headers state how the answer ends.
     """
 
-    def __init__(
-        self,
-        spool: Spool,
-        encoder: RowEncoder,
-        posting: Posting,
-        threads: Threads,
-        pump: asyncio.Future[Ending],
-        started: Callable[[], bool],
-        *,
-        start: Mark | None,
-        news: asyncio.Event | None,
-    ) -> None:
-        self._spool = spool
-        self._encoder = encoder
-        self._posting = posting
-        self._threads = threads
-        self._pump = pump
-        self._started = started
-        self._last = start
-        self._announced = news is None
-        self._news = asyncio.Event() if news is None else news
+    spool: Spool
+    """Holds the rows until they are taken."""
+    encoder: RowEncoder
+    """Encodes them."""
+    posting: Posting
+    """Their source."""
+    threads: Threads
+    """Run the encoder."""
+    pump: asyncio.Future[Ending]
+    """The task that reads the body; its result is the ending."""
+    started: Callable[[], bool]
+    """Whether anything was sent. A failure before that is answered with a problem document
+    instead of the rows before it."""
+    last: Mark | None
+    """The last mark whose rows were all sent, at first that at which the post began; None if the
+    stream has to come whole."""
+    news: asyncio.Event | None
+    """Set when rows may have arrived; None if the headers state how the answer ends."""
+
+    def __post_init__(self) -> None:
+        self._arrived = self.news or asyncio.Event()
         self._upcoming: asyncio.Task[Sequence[Chunk]] | None = None
-        pump.add_done_callback(lambda _: self._news.set())
+        self.pump.add_done_callback(lambda _: self._arrived.set())
 
     def upcoming(self) -> asyncio.Task[Sequence[Chunk]]:
         """Return the future of the next rows; it yields none after the last."""
@@ -139,14 +129,14 @@ class PostedRows(Encoder[Chunk]):
         return self._upcoming
 
     async def _next(self) -> Sequence[Chunk]:
-        while not self._pump.done() and not (self._posting.proven and len(self._spool)):
-            await self._news.wait()
-            self._news.clear()
-        if self._pump.done() and not self._started():
-            self._pump.result()
-        if len(self._spool) and self._posting.proven:
-            return [await self._threads.start(next_chunk, self._encoder, self._spool)]
-        self._pump.result()
+        while not self.pump.done() and not (self.posting.proven and len(self.spool)):
+            await self._arrived.wait()
+            self._arrived.clear()
+        if self.pump.done() and not self.started():
+            self.pump.result()
+        if len(self.spool) and self.posting.proven:
+            return [await self.threads.start(next_chunk, self.encoder, self.spool)]
+        self.pump.result()
         return []
 
     def take(self) -> Sequence[Chunk]:
@@ -161,31 +151,31 @@ class PostedRows(Encoder[Chunk]):
 
     async def close(self) -> None:
         """Stop reading the body, and wait until no thread uses the spool."""
-        self._pump.cancel()
-        waiting: set[asyncio.Future[Any]] = {self._pump}
+        self.pump.cancel()
+        waiting: set[asyncio.Future[Any]] = {self.pump}
         if self._upcoming is not None:
             waiting.add(self._upcoming)
-        self._news.set()
+        self._arrived.set()
         await asyncio.wait(waiting)
         for future in waiting:
             future.cancelled() or future.exception()
 
     def begin(self) -> Buffers:
         """Return the header of the format, if it has one."""
-        return self._encoder.begin()
+        return self.encoder.begin()
 
     def item(self, item: Chunk) -> Buffers:
         """Return the chunk, which is already encoded."""
-        self._last = item.mark or self._last
+        self.last = item.mark or self.last
         return item.buffers
 
     def end(self, _reason: str, _progress: Progress) -> Buffers | None:
         """Encode the ending; None if it is partial and the format cannot tell."""
-        ending = self._pump.result()
-        if ending.mark is not None and not self._encoder.tells_end and not self._announced:
+        ending = self.pump.result()
+        if ending.mark is not None and not self.encoder.tells_end and self.news is not None:
             return None
-        return self._encoder.end(ending)
+        return self.encoder.end(ending)
 
     def fail(self, problem: Problem) -> Buffers | None:
         """Encode the failure, with the last mark whose rows were all sent."""
-        return self._encoder.fail(problem, self._last)
+        return self.encoder.fail(problem, self.last)

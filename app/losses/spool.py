@@ -84,36 +84,26 @@ class _Spilled:
     set_id: int | None
 
 
+@dataclass(eq=False)
 class Spool:
-    """A queue of rows and marks; see the module.
+    """A queue of rows and marks; see the module."""
 
-    Args:
-        directory: where the temporary file is created, if one is needed.
-        memory: maximum bytes of rows to hold in memory.
-        limit: maximum bytes of rows to hold in total.
-        reservation: of space on the disk, in the quota of the owner; None for no quota.
-        hold: of memory for the owner; rows that it refuses wait on the disk. None for no bound.
-    """
-
-    def __init__(
-        self,
-        directory: Path,
-        memory: int,
-        limit: int,
-        reservation: Reservation | None = None,
-        hold: Hold | None = None,
-    ) -> None:
-        self._directory = directory
-        self._reservation = reservation
-        self._hold = hold
-        self._memory = memory
-        self._limit = limit
-        self._items: deque[Table | Mark | _Spilled] = deque()
-        self._held = 0
-        self._waiting = 0
-        self._file: SpilledFile | None = None
-        self._end = 0
-        self._lock = threading.Lock()
+    directory: Path
+    """Where the temporary file is created, if one is needed."""
+    memory: int
+    """Maximum bytes of rows to hold in memory."""
+    limit: int
+    """Maximum bytes of rows to hold in total."""
+    reservation: Reservation | None = None
+    """Of space on the disk, in the quota of the owner; None for no quota."""
+    hold: Hold | None = None
+    """Of memory for the owner; rows that it refuses wait on the disk. None for no bound."""
+    _items: deque[Table | Mark | _Spilled] = field(default_factory=deque, init=False)
+    _held: int = field(default=0, init=False)
+    _waiting: int = field(default=0, init=False)
+    _file: SpilledFile | None = field(default=None, init=False)
+    _end: int = field(default=0, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __len__(self) -> int:
         return len(self._items)
@@ -141,34 +131,34 @@ class Spool:
     def _put_rows(self, table: Table) -> None:
         size = table.rows.nbytes
         with self._lock:
-            if self._waiting + size > self._limit:
+            if self._waiting + size > self.limit:
                 raise TooLargeError(
-                    f"more than {self._limit} bytes of rows are waiting for the client",
+                    f"more than {self.limit} bytes of rows are waiting for the client",
                     hint="Read the answer faster, or post the stream in parts",
                     limit="spool",
-                    allowed=self._limit,
+                    allowed=self.limit,
                     setting="THALWEG_SPOOL_LIMIT",
                 )
             self._waiting += size
-            if self._held + size <= self._memory and self._may_hold(size):
+            if self._held + size <= self.memory and self._may_hold(size):
                 self._held += size
                 self._items.append(table)
                 return
             offset = self._end
             self._end += size
-        if self._reservation is not None:
-            self._reservation.cover(offset + size)
+        if self.reservation is not None:
+            self.reservation.cover(offset + size)
         if self._file is None:
-            self._file = SpilledFile(self._directory, _FAIL)
+            self._file = SpilledFile(self.directory, _FAIL)
         self._file.write(offset, table.rows.view(np.uint8).data)
         self._items.append(_Spilled(table.report, table.rows.dtype, offset, size, table.set_id))
 
     def _may_hold(self, nbytes: int) -> bool:
         """Enter rows that wait in memory; return False if their owner may have no more."""
-        if self._hold is None:
+        if self.hold is None:
             return True
         try:
-            self._hold.grow(nbytes)
+            self.hold.grow(nbytes)
         except (BusyError, ShareExceededError, TooLargeError):
             return False
         return True
@@ -198,8 +188,8 @@ class Spool:
             elif isinstance(item, Table):
                 self._waiting -= item.rows.nbytes
                 self._held -= item.rows.nbytes
-                if self._hold is not None:
-                    self._hold.shrink(item.rows.nbytes)
+                if self.hold is not None:
+                    self.hold.shrink(item.rows.nbytes)
 
     def _load(self, spilled: _Spilled) -> Table:
         assert self._file is not None  # noqa: S101 - it was written to
@@ -226,13 +216,13 @@ class Spool:
     def close(self) -> None:
         """Drop all items and close the file; may be called twice."""
         self._items.clear()
-        if self._hold is not None:
-            self._hold.release()
+        if self.hold is not None:
+            self.hold.release()
         file, self._file = self._file, None
         if file is not None:
             file.close()
-        if self._reservation is not None:
-            self._reservation.close()
+        if self.reservation is not None:
+            self.reservation.close()
 
 
 @dataclass(frozen=True, slots=True)

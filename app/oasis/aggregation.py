@@ -45,7 +45,7 @@ from core.losses.seen import SeenEvents
 from core.losses.summaries import Reading, SetReports, Summariser
 
 from .chunks import ChunkFiles, run_outputs
-from .directory import OutputJob, OutputTables, check_writable
+from .directory import OutputTables, RunDirectory, check_writable
 from .files import locked
 from .settings import Losses
 from .streams import StreamGroup, StreamOption, read_streams, stream_groups
@@ -57,9 +57,12 @@ _PROGRESS_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunJob(OutputJob):
+class RunJob:
     """One requested aggregation of a run directory."""
 
+    directory: RunDirectory
+    out: Path
+    """Where the outputs go."""
     streams: Sequence[StreamOption] = ()
     """Streams to read; those in the folder ``fifo`` if none are named."""
     policy: Policy | None = None
@@ -89,15 +92,15 @@ class RunAggregation:
 
     def __init__(self, job: RunJob) -> None:
         self._job = job
-        self._directory = job.open_directory()
+        self._directory = job.directory
         self._groups = stream_groups(self._directory, job.streams)
         if sum(group.paths.count(STDIN) for group in self._groups) > 1:
             raise OptionError("standard input can be only one of the streams")
         self._policy = replace(job.policy or Policy(), float_width=self._directory.float_width)
         self._sort = job.sort and self._directory.ascends
-        self._out = job.folder
+        self._out = job.out
         if job.chunk is not None:
-            self._out = job.work or job.directory / f"{job.chunk[0]}.work"
+            self._out = job.work or job.directory.path / f"{job.chunk[0]}.work"
         self._log = structlog.get_logger()
         self._events: dict[str, int] = {}
 

@@ -21,7 +21,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -40,7 +40,7 @@ from core.losses.parameters import make_rules
 from core.losses.policy import Policy
 from core.losses.reports import REPORTS, choose_reports
 
-from .directory import OutputJob, OutputTables, RunDirectory, check_writable, set_name
+from .directory import OutputTables, RunDirectory, check_writable, set_name
 from .files import json_object, locked, write_whole
 from .merging import Piece, join_rows, merge
 from .outputs import OUTPUTS, kat_file, summary_file
@@ -71,37 +71,28 @@ def _digest_of(path: Path) -> str:
         return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
 
 
+@dataclass(eq=False)
 class ChunkFiles:
-    """What a chunk leaves.
+    """What a chunk leaves."""
 
-    Args:
-        outputs: of which the files are.
-        directory: of the run.
-        work: folder of the chunk.
-        chunk: number of the chunk, and of chunks.
-        sort: whether rows ascend by event.
-    """
+    outputs: Outputs
+    """Of which the files are."""
+    directory: RunDirectory
+    """Of the run."""
+    work: Path
+    """Folder of the chunk."""
+    chunk: tuple[int, int]
+    """Number of the chunk, and of chunks."""
+    sort: bool
+    """Whether rows ascend by event."""
+    paths: list[Path] = field(default_factory=list, init=False)
+    """Paths of all files, once they are complete."""
+    _exchanges: dict[tuple[str, int], Exchange] = field(default_factory=dict, init=False)
+    _losses: dict[str, list[Losses]] = field(default_factory=partial(defaultdict, list), init=False)
+    _sums: dict[Path, list[Path]] = field(default_factory=dict, init=False)
 
-    def __init__(
-        self,
-        outputs: Outputs,
-        directory: RunDirectory,
-        work: Path,
-        chunk: tuple[int, int],
-        *,
-        sort: bool,
-    ) -> None:
-        self._outputs = outputs
-        self._directory = directory
-        self._work = work
-        self._chunk = chunk
-        self._sort = sort
-        self._tables = OutputTables(outputs, directory, work)
-        self._exchanges: dict[tuple[str, int], Exchange] = {}
-        self._losses: dict[str, list[Losses]] = defaultdict(list)
-        self._sums: dict[Path, list[Path]] = {}
-        self.paths: list[Path] = []
-        """Paths of all files, once they are complete."""
+    def __post_init__(self) -> None:
+        self._tables = OutputTables(self.outputs, self.directory, self.work)
 
     def add(self, losses: Losses, request: SetRequest) -> None:
         """Open the files of a set.
@@ -111,15 +102,15 @@ class ChunkFiles:
         """
         if losses not in self._losses[losses.perspective]:
             self._losses[losses.perspective].append(losses)
-        process = self._chunk[0]
+        process = self.chunk[0]
         name = set_name(losses, request)
-        paths = {o: self._work / kat_file(name, o, process) for o in _row_outputs(request)}
+        paths = {o: self.work / kat_file(name, o, process) for o in _row_outputs(request)}
         self._tables.add_files(losses, request, paths, "bin")
-        sums = [self._work / summary_file(name, o, process) for o in run_outputs(request)]
+        sums = [self.work / summary_file(name, o, process) for o in run_outputs(request)]
         if sums:
             first, *others = dict.fromkeys(sums)
             self._sums[first] = others
-            self._exchanges[losses.name, request.set_id] = Exchange([], str(first), self._outputs)
+            self._exchanges[losses.name, request.set_id] = Exchange([], str(first), self.outputs)
 
     def reports(
         self, request: SetRequest, inputs: Mapping[str, Any]
@@ -159,10 +150,10 @@ class ChunkFiles:
             self._describe(perspective)
 
     def _describe(self, perspective: str) -> None:
-        process, chunks = self._chunk
+        process, chunks = self.chunk
         # A table is a file gul_..., sums are in a folder gul_...
         files = {
-            str(path.relative_to(self._work)): {
+            str(path.relative_to(self.work)): {
                 "bytes": path.stat().st_size,
                 "digest": _digest_of(path),
             }
@@ -173,13 +164,13 @@ class ChunkFiles:
             "version": VERSION,
             "process": process,
             "processes": chunks,
-            "sorted": self._sort,
+            "sorted": self.sort,
             "runs": {
-                losses.name: self._directory.digest(losses) for losses in self._losses[perspective]
+                losses.name: self.directory.digest(losses) for losses in self._losses[perspective]
             },
             "files": files,
         }
-        path = self._work / manifest_file(perspective, process)
+        path = self.work / manifest_file(perspective, process)
         write_whole(path, json.dumps(document, indent=1))
 
 
@@ -196,39 +187,35 @@ def _link(first: Path, other: Path) -> None:
 # -- merging ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MergeChunksJob(OutputJob):
-    """The outputs of all chunks of a run."""
-
-    chunks: int
-    work: Path | None = None
-    """Folder of the merged work folders; by default ``work`` in the directory."""
-    memory_budget: int = 1 << 30
-    policy: Policy | None = None
-
-
-def merge_chunks(job: MergeChunksJob) -> list[Path]:
+def merge_chunks(  # noqa: PLR0913, PLR0917 - what a command says
+    directory: RunDirectory, out: Path, work: Path, chunks: int, memory_budget: int, policy: Policy
+) -> list[Path]:
     """Write the outputs of a run whose chunks have been computed; return their paths.
 
+    Args:
+        directory: the files of the run.
+        out: where the outputs go.
+        work: folder of the merged work folders.
+        chunks: how many chunks there are.
+        memory_budget: bytes of memory for sums.
+        policy: what the streams were read with.
+
     Raises:
-        CoreError: a chunk is missing, damaged or of another run; no output is written then.
+        CoreError: a chunk is missing, damaged or of another run; or an output cannot be written.
     """
-    directory = job.open_directory()
-    work = job.work or job.directory / "work"
-    out = job.folder
     check_writable(out)
     log = structlog.get_logger()
     with locked(out, "outputs"), closing(SpillFiles(out)) as spill, Outputs() as outputs:
         tables = OutputTables(outputs, directory, out)
         for losses in directory.losses():
-            manifests = _check_chunks(directory, work, losses, job.chunks)
+            manifests = _check_chunks(directory, work, losses, chunks)
             in_order = all(manifest["sorted"] for manifest in manifests)
             for request in directory.requests(losses):
                 tables.add(losses, request)
-                chunk = _Chunks(directory, work, losses, request, job.chunks)
+                chunk = _Chunks(directory, work, losses, request, chunks)
                 chunk.merge_rows(tables, in_order=in_order)
-                chunk.merge_sums(tables, spill, job.memory_budget, job.policy or Policy())
-            log.info("chunks merged", of=losses.name, chunks=job.chunks)
+                chunk.merge_sums(tables, spill, memory_budget, policy)
+            log.info("chunks merged", of=losses.name, chunks=chunks)
         tables.end()
     return tables.paths
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
@@ -62,24 +62,6 @@ class TableComparison:
     detail: str = ""
     rows: Sequence[str] = ()
     """The first rows that differ."""
-
-
-@dataclass(slots=True)
-class _Rows:
-    """Rows that differ, as text, the first few of them; and how many there are of each kind."""
-
-    limit: int
-    shown: list[str] = field(default_factory=list)
-    counts: dict[str, int] = field(default_factory=dict)
-
-    def add(self, kind: str, count: int, lines: Iterator[str]) -> None:
-        if count:
-            self.counts[kind] = count
-            for _ in range(min(count, self.limit - len(self.shown))):
-                self.shown.append(next(lines))
-
-    def __str__(self) -> str:
-        return ", ".join(f"{count} rows {kind}" for kind, count in self.counts.items())
 
 
 def compare_runs(
@@ -255,7 +237,7 @@ class _TablePair:
         shared = [name for name in self._joined if all(name in side for side in columns)]
         self._lacking = [name for name in self._joined if name not in shared]
         self._a, self._b = (_Side(side, self._keys, [*values, *shared]) for side in columns)
-        self._rows = _Rows(limit)
+        self._limit = limit
 
     def compare(self, *, weighted: bool) -> TableComparison:
         """Compare the two tables.
@@ -407,12 +389,15 @@ class _TablePair:
         only: Sequence[Indices],
     ) -> TableComparison:
         rows_a, rows_b = (rows[differing] for rows in paired)
-        pairs = zip(rows_a, rows_b, strict=True)
-        self._rows.add("differ", len(rows_a), (self._pair_text(i, j) for i, j in pairs))
+        counts = {"differ": len(rows_a)}
+        first = slice(self._limit)
+        pairs = zip(rows_a[first], rows_b[first], strict=True)
+        shown = [self._pair_text(i, j) for i, j in pairs]
         for letter, side, rows in zip("ab", self.sides(), only, strict=True):
-            lines = (self._row_text(side, i) + f"  only in {letter}" for i in rows)
-            self._rows.add(f"only in {letter}", len(rows), lines)
-        return TableComparison(self.name, verdict, str(self._rows), self._rows.shown)
+            counts[f"only in {letter}"] = len(rows)
+            shown += [self._row_text(side, i) + f"  only in {letter}" for i in rows[first]]
+        detail = ", ".join(f"{count} rows {kind}" for kind, count in counts.items() if count)
+        return TableComparison(self.name, verdict, detail, shown[first])
 
     def _key_text(self, side: _Side, row: int) -> str:
         return " ".join(

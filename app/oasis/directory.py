@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -318,32 +317,6 @@ def check_writable(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK | os.X_OK):
         raise InputError("cannot be written: it is read-only", source=str(folder))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputJob:
-    """The outputs of a run directory."""
-
-    directory: Path
-    form: str | None = None
-    """Format of all outputs, instead of that of the settings."""
-    join: bool = False
-    """Whether to join the summary info whatever the settings say."""
-    out: Path | None = None
-    """Where the outputs go; by default ``output`` in the directory."""
-
-    def open_directory(self) -> RunDirectory:
-        """The files of the run.
-
-        Raises:
-            InputError: they are unusable.
-        """
-        return RunDirectory(self.directory, self.form, join=self.join)
-
-    @property
-    def folder(self) -> Path:
-        """Where the outputs go."""
-        return self.out or self.directory / "output"
 
 
 def set_name(losses: Losses, request: SetRequest) -> str:

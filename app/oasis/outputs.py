@@ -19,7 +19,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 PERSPECTIVES = ("gul", "il", "ri", "rl")
 """In the order in which an analysis computes them."""
@@ -51,11 +50,7 @@ class OrdKey:
     """For ept and psept: letter of the curve, as the flags of ``lecpy`` and as ``curves``."""
 
 
-def _by_name(*outputs: Output) -> Mapping[str, Output]:
-    return MappingProxyType({output.name: output for output in outputs})
-
-
-OUTPUTS = _by_name(
+_OUTPUTS = (
     Output("selt", "selt", "eltpy", "-s", "-s"),
     Output("melt", "melt", "eltpy", "-m", "-m"),
     Output("qelt", "qelt", "eltpy", "-q", "-q"),
@@ -69,32 +64,31 @@ OUTPUTS = _by_name(
     Output("ept", "ept", "lecpy", "-O"),
     Output("psept", "psept", "lecpy", "-o"),
 )
+OUTPUTS: Mapping[str, Output] = {output.name: output for output in _OUTPUTS}
 """Every output by its name."""
 
 MEANS_ONLY_REPORT = "aal_mean"
 """Report of ``aalpy -M``, which no key of ``ord_output`` asks for."""
 
-ORD_KEYS: Mapping[str, OrdKey] = MappingProxyType(
-    {
-        "elt_sample": OrdKey("selt"),
-        "elt_moment": OrdKey("melt"),
-        "elt_quantile": OrdKey("qelt"),
-        "plt_sample": OrdKey("splt"),
-        "plt_moment": OrdKey("mplt"),
-        "plt_quantile": OrdKey("qplt"),
-        "alt_period": OrdKey("palt"),
-        "alt_meanonly": OrdKey("altmeanonly"),
-        "alct_convergence": OrdKey("alct"),
-        "ept_full_uncertainty_aep": OrdKey("ept", "F"),
-        "ept_full_uncertainty_oep": OrdKey("ept", "f"),
-        "ept_mean_sample_aep": OrdKey("ept", "S"),
-        "ept_mean_sample_oep": OrdKey("ept", "s"),
-        "ept_per_sample_mean_aep": OrdKey("ept", "M"),
-        "ept_per_sample_mean_oep": OrdKey("ept", "m"),
-        "psept_aep": OrdKey("psept", "W"),
-        "psept_oep": OrdKey("psept", "w"),
-    }
-)
+ORD_KEYS: Mapping[str, OrdKey] = {
+    "elt_sample": OrdKey("selt"),
+    "elt_moment": OrdKey("melt"),
+    "elt_quantile": OrdKey("qelt"),
+    "plt_sample": OrdKey("splt"),
+    "plt_moment": OrdKey("mplt"),
+    "plt_quantile": OrdKey("qplt"),
+    "alt_period": OrdKey("palt"),
+    "alt_meanonly": OrdKey("altmeanonly"),
+    "alct_convergence": OrdKey("alct"),
+    "ept_full_uncertainty_aep": OrdKey("ept", "F"),
+    "ept_full_uncertainty_oep": OrdKey("ept", "f"),
+    "ept_mean_sample_aep": OrdKey("ept", "S"),
+    "ept_mean_sample_oep": OrdKey("ept", "s"),
+    "ept_per_sample_mean_aep": OrdKey("ept", "M"),
+    "ept_per_sample_mean_oep": OrdKey("ept", "m"),
+    "psept_aep": OrdKey("psept", "W"),
+    "psept_oep": OrdKey("psept", "w"),
+}
 """The keys that ask for an output."""
 
 CONFIDENCE_KEY = "alct_confidence"
@@ -104,20 +98,18 @@ JOIN_KEY = "join_summary_info"
 OPTION_KEYS = frozenset({CONFIDENCE_KEY, RETURN_PERIODS_KEY, PARQUET_KEY, JOIN_KEY})
 """The keys of ``ord_output`` that say how."""
 
-KAT_NAMES: Mapping[str, str] = MappingProxyType(
-    {key.output: name for name, key in ORD_KEYS.items() if OUTPUTS[key.output].kat_flag is not None}
-)
+KAT_NAMES: Mapping[str, str] = {
+    key.output: name for name, key in ORD_KEYS.items() if OUTPUTS[key.output].kat_flag is not None
+}
 """Name of the partitions of an output in ``work/kat``: ``elt_sample`` of selt, and so on."""
 
-SUMMARY_FOLDERS: Mapping[str, str] = MappingProxyType(
-    {
-        "palt": "summary_palt",
-        "alct": "summary_palt",
-        "altmeanonly": "summary_altmeanonly",
-        "ept": "summaryleccalc",
-        "psept": "summaryleccalc",
-    }
-)
+SUMMARY_FOLDERS: Mapping[str, str] = {
+    "palt": "summary_palt",
+    "alct": "summary_palt",
+    "altmeanonly": "summary_altmeanonly",
+    "ept": "summaryleccalc",
+    "psept": "summaryleccalc",
+}
 """Folder in ``work`` of what an output of the whole run is computed from, after ``gul_S1_``."""
 
 
@@ -149,13 +141,11 @@ def summary_file(name: str, output: str, process: int) -> str:
 # -- environment and logs ---------------------------------------------------------------
 
 FLOAT_VARIABLE = "OASIS_FLOAT"
-FLOAT_WIDTHS: Mapping[str, int] = MappingProxyType(
-    {"f4": 4, "float32": 4, "f8": 8, "float64": 8, "f": 4, "d": 8}
-)
+FLOAT_WIDTHS: Mapping[str, int] = {"f4": 4, "float32": 4, "f8": 8, "float64": 8, "f": 4, "d": 8}
 """Values of OASIS_FLOAT to bytes of a loss; the peer takes any name that numpy knows."""
 _WIDTH = re.compile(r"(?:read the stream with|Use) float_width=([48])")
 INT_VARIABLE = "OASIS_INT"
-INT_WIDTHS: Mapping[str, int] = MappingProxyType({"i4": 4, "int32": 4, "i": 4})
+INT_WIDTHS: Mapping[str, int] = {"i4": 4, "int32": 4, "i": 4}
 """Values of OASIS_INT to bytes of an id; the peer takes wider ones, and Thalweg refuses them."""
 AAL_MEMORY_VARIABLE = "OASIS_AAL_MEMORY"
 """GB that aalpy may use, 4 by default."""

@@ -24,7 +24,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,7 +34,7 @@ from core.losses.policy import Policy
 from core.losses.reports import REPORTS
 
 from .chunks import in_pieces, packed_rows
-from .directory import OutputJob, OutputTables, RunDirectory, check_writable
+from .directory import OutputTables, RunDirectory, check_writable
 from .files import failing_as, locked
 from .settings import Losses, SetRequest
 
@@ -195,29 +194,26 @@ def _found(path: Path | None) -> Path:
     return path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FetchedTablesJob(OutputJob):
-    """The outputs of a run whose tables are here."""
+def write_fetched(directory: RunDirectory, out: Path, fetched: Path) -> list[Path]:
+    """Write the outputs of a run whose tables are here, all or none; return their paths.
 
-    tables: Path
-    """Folder with a folder for each of the losses, and in it ``S1_melt.bin``, packed rows."""
-
-
-def write_fetched(job: FetchedTablesJob) -> list[Path]:
-    """Write the outputs of a run, all or none; return their paths.
+    Args:
+        directory: the files of the run.
+        out: where the outputs go.
+        fetched: folder with a folder for each of the losses, and in it ``S1_melt.bin``, packed
+            rows.
 
     Raises:
         CoreError: a table is missing or cut, or an output cannot be written.
     """
-    directory = job.open_directory()
-    check_writable(job.folder)
-    with locked(job.folder, "outputs"), Outputs() as outputs:
-        files = OutputTables(outputs, directory, job.folder)
+    check_writable(out)
+    with locked(out, "outputs"), Outputs() as outputs:
+        files = OutputTables(outputs, directory, out)
         for losses in directory.losses():
             for request in directory.requests(losses):
                 files.add(losses, request)
                 for report in request.reports:
-                    path = job.tables / losses.name / f"S{request.set_id}_{report}.bin"
+                    path = fetched / losses.name / f"S{request.set_id}_{report}.bin"
                     with failing_as("cannot be read", path):
                         table = packed_rows(path, REPORTS[report].dtype(directory.float_width))
                     for rows in in_pieces([table]):

@@ -18,9 +18,9 @@ Then the batches say where their lists lie, and Arrow checks their offsets again
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -48,11 +48,8 @@ _END = b"\xff\xff\xff\xff\0\0\0\0"
 STAGE = "loss set"
 
 
-class Append(Protocol):
-    """Appends bytes to a blob."""
-
-    def __call__(self, data: bytes | memoryview, /) -> object:
-        """Append them, as a piece if they fit one."""
+Append = Callable[[bytes | memoryview], object]
+"""Appends bytes to a blob, as a piece if they fit one."""
 
 
 def _schema(width: int, metadata: Mapping[str, str]) -> pa.Schema:
@@ -173,17 +170,17 @@ def read_losses(blobs: GrowingBlobs, kind: str, blob: str, size: int, width: int
         BudgetExceededError: it has to be in memory, and there is not enough.
     """
     try:
-        mapped = _mapped(blobs, kind, blob, size)
-        if mapped is not None:
-            return _opened(*mapped, width)
-        return _opened(*_read(blobs, kind, blob, size), width)
+        found = _mapped(blobs, kind, blob, size) or _read(blobs, kind, blob, size)
+        return _opened(*found, width)
     except (pa.ArrowInvalid, ValueError) as e:
         raise damaged(kind, blob) from e
 
 
-def _mapped(
-    blobs: GrowingBlobs, kind: str, blob: str, size: int
-) -> tuple[Octets, Sequence[pa.Buffer], Map] | None:
+_Content = tuple[Octets, Sequence[pa.Buffer], Map | None]
+"""A file, the messages in it, and its map if it is mapped."""
+
+
+def _mapped(blobs: GrowingBlobs, kind: str, blob: str, size: int) -> _Content | None:
     """Map a file whose pieces are batches; None if it is none, or not on this machine."""
     found = blobs.pieces(kind, blob)
     if found is None:
@@ -218,9 +215,7 @@ def _is_message(piece: Octets) -> bool:
         return False
 
 
-def _read(
-    blobs: GrowingBlobs, kind: str, blob: str, size: int
-) -> tuple[Octets, Sequence[pa.Buffer], None]:
+def _read(blobs: GrowingBlobs, kind: str, blob: str, size: int) -> _Content:
     keep_for_request(STAGE, size)
     octets = np.empty(size, np.uint8)
     for begin, end in slices(size, STAGE, _READ):

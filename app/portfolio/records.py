@@ -130,15 +130,11 @@ class LossSets:
     Args:
         records: the store of their records.
         blobs: the store of their content.
-        clock: seconds since 1970.
     """
 
-    def __init__(
-        self, records: StateStore, blobs: GrowingBlobs, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, records: StateStore, blobs: GrowingBlobs) -> None:
         self._records = Namespaces(records, KIND)
         self.blobs = blobs
-        self._clock = clock
 
     def find(self, who: Identity, ident: str) -> LossSet:
         """Return a set of the caller; ``admin`` gets those of others.
@@ -194,7 +190,7 @@ class LossSets:
         try:
             about = content(writer)
             own = {"source": source, "attempt": attempt, "parts": writer.parts}
-            value = {**about, **own, "digest": writer.digest, "created": self._clock()}
+            value = {**about, **own, "digest": writer.digest, "created": time.time()}
             size = sum(writer.parts.values())
             return LossSet.of(self._records.insert(who.owner, ident, value, size)), True
         except RecordExistsError:

@@ -13,9 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
 from app.engine.workers import Workers
-from app.errors import NotAcceptableError, ServiceError
-from app.http.bodies import discard, read_whole
-from app.http.decompression import MAX_INPUT, decoder
+from app.errors import NotAcceptableError
 from app.http.dependencies import IdentityDep, Routes
 from app.http.json_bodies import json_response, send_json
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
@@ -28,6 +26,7 @@ from app.http.openapi import (
 )
 from app.http.trail import name_resource
 from app.losses.pictures.options import PictureForm, Theme
+from app.losses.routes import receive_file
 from app.losses.schemas import given
 from app.server.lanes.table import FRONT, LONG, in_lane
 from app.server.responses import Exchange, ExchangeResponse
@@ -148,17 +147,9 @@ async def put_loss_set(
     who: IdentityDep,
 ) -> ExchangeResponse:
     """Make a loss set of a table: csv, parquet or Arrow, as its first bytes tell."""
-    losses = service.making.losses
-    coding = joined(request.headers, "content-encoding")
 
     async def handle(exchange: Exchange) -> None:
-        with losses.ledger.hold(who.payer, 0, "inputs") as hold:
-            try:
-                decode = decoder(coding, losses.max_input, hold.grow, MAX_INPUT)
-                body = await read_whole(exchange.body, hold, decode, losses.rate, losses.threads)
-            except ServiceError:
-                await discard(exchange.body)
-                raise
+        async with receive_file(exchange, request, service.making.losses, who) as body:
 
             def put() -> tuple[LossSet, bool]:
                 return service.importing.put(who, ident, bytes(body), options)

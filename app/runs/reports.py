@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from app.errors import InvalidOptionError, NotAcceptableError
 from app.http.identity import RUNS, Identity, require
 from app.http.media_types import PICTURE_TYPES
-from app.losses.options import read_run_options
+from app.losses.options import no_picture, read_run_options
 from app.losses.pictures.drawing import PICTURES
 from app.losses.pictures.options import Perspective, PictureForm, PictureOptions, can_draw
 from app.losses.request import parse_reports
@@ -288,16 +288,8 @@ def _check_options(run: RunRecord, spec: RunSpec, reports: Sequence[str], varian
 
 
 def _check_picture(name: ReportName, computed: Sequence[str]) -> None:
-    if name.report not in PICTURES:
-        raise NotAcceptableError(
-            f"there is no picture of {name.report.upper()}",
-            hint=f"Reports with a picture are {' and '.join(PICTURES)}",
-        )
-    if not can_draw():
-        raise NotAcceptableError(
-            "this server draws no pictures, because matplotlib is not installed there",
-            hint="Ask its operator for the extra plot",
-        )
+    if name.report not in PICTURES or not can_draw():
+        raise no_picture(name.report)
     lacking = [report for report in PICTURES[name.report] if report not in computed]
     if lacking:
         raise NotAcceptableError(

@@ -31,7 +31,7 @@ from .aggregators import (
 )
 from .events import Position, StreamEnd, StreamHeader
 from .finishing import LedgerReports, LedgerResources, Sink
-from .header import whole
+from .header import restoring, whole
 from .inputs import EventRates, Occurrence, Periods, ReturnPeriods
 from .ledger.ledger import Ledger
 from .outputs import Outputs
@@ -281,15 +281,9 @@ class Analysis(StreamReceiver):
             StateError: malformed, of another version, policy, set of reports or inputs.
         """
         self._check_fresh("state")
-        try:
+        # A half-restored analysis must not be used.
+        with self._failing(), restoring():
             self._restore(state)
-        except (AttributeError, KeyError, TypeError, ValueError, IndexError) as e:
-            self._failure = errors.StateError(f"the state is malformed: {e}")
-            raise self._failure from e
-        except errors.StateError as e:
-            # A half-restored analysis must not be used.
-            self._failure = e
-            raise
 
     def resume(self, position: Position) -> None:
         """Continue from a position between two events; call it before any byte is received.
@@ -387,16 +381,8 @@ class StreamCheck(Analysis):
     noun = "check"
     needs_reports = False
 
-    def __init__(
-        self,
-        policy: Policy | None = None,
-        *,
-        name: str | None = None,
-        expect_bytes: int | None = None,
-    ) -> None:
-        super().__init__(
-            (), lambda _report, _rows: None, policy=policy, name=name, expect_bytes=expect_bytes
-        )
+    def __init__(self, policy: Policy | None = None) -> None:
+        super().__init__((), lambda _report, _rows: None, policy=policy)
 
     def good_until(self, error: errors.CoreError) -> Position:
         """Where the last event ends that is right, after a call raised an error.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from .. import errors
@@ -128,6 +129,19 @@ def whole(value: Any, least: int, most: int) -> int:  # noqa: ANN401 - of a stat
     if not least <= number <= most:
         raise ValueError(f"{value!r} is not {least} to {most}")
     return number
+
+
+@contextmanager
+def restoring(source: str | None = None) -> Iterator[None]:
+    """Say of a state that it is malformed, whatever that leads to within the block.
+
+    Raises:
+        StateError: it is.
+    """
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
+        raise errors.StateError(f"the state is malformed: {e}", source=source) from e
 
 
 def check_same_header(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -30,25 +30,20 @@ _NO_EVENT = 2**31
 """Above every event id: where a closed partition stands."""
 
 
-class _Pending(NamedTuple):
-    """Rows of one report of one partition, ascending by event."""
-
-    parts: list[Rows]
-
-    def take_upto(self, event: int) -> list[Rows]:
-        """Remove and return the rows of this and lower events."""
-        taken: list[Rows] = []
-        while self.parts:
-            rows = self.parts[0]
-            if rows["EventId"][-1] <= event:
-                taken.append(self.parts.pop(0))
-                continue
-            cut = int(np.searchsorted(rows["EventId"], event, side="right"))
-            if cut:
-                taken.append(rows[:cut])
-                self.parts[0] = rows[cut:]
-            break
-        return taken
+def _take_upto(event: int, parts: list[Rows]) -> list[Rows]:
+    """Remove and return the rows of this and lower events from parts, which ascend by event."""
+    taken: list[Rows] = []
+    while parts:
+        rows = parts[0]
+        if rows["EventId"][-1] <= event:
+            taken.append(parts.pop(0))
+            continue
+        cut = int(np.searchsorted(rows["EventId"], event, side="right"))
+        if cut:
+            taken.append(rows[:cut])
+            parts[0] = rows[cut:]
+        break
+    return taken
 
 
 class Partitions:
@@ -79,7 +74,8 @@ class Partitions:
         self._order = order
         self._read_ahead = read_ahead
         self._waiting_bytes = 0
-        self._pending: list[dict[str, _Pending]] = [{} for _ in names]
+        self._pending: list[dict[str, list[Rows]]] = [{} for _ in names]
+        """Rows that wait, of each partition and report."""
         self._ends: list[StreamEnd | None] = [None for _ in names]
         self._header = CommonHeader(self._names)
         self.analyses = [
@@ -141,8 +137,7 @@ class Partitions:
         return _NO_EVENT if self._ends[index] is not None else self.analyses[index].open_event
 
     def _hold(self, index: int, report: str, rows: Rows) -> None:
-        pending = self._pending[index].setdefault(report, _Pending([]))
-        pending.parts.append(rows.copy())
+        self._pending[index].setdefault(report, []).append(rows.copy())
         self._waiting_bytes += rows.nbytes
 
     def _release(self) -> None:
@@ -155,8 +150,7 @@ class Partitions:
             parts = [
                 part
                 for pending in self._pending
-                if report.name in pending
-                for part in pending[report.name].take_upto(floor)
+                for part in _take_upto(floor, pending.get(report.name, []))
             ]
             if parts:
                 self._emit(report.name, parts)

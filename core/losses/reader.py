@@ -38,6 +38,7 @@ from ._kernels.scan import close_event, collect
 from .buffer import ByteBuffer, as_octets
 from .events import END, NEED_DATA, Event, Position, Signal, StreamEnd, StreamHeader
 from .format import LOSS_DTYPES, SUMMARY_HEADER_SIZE
+from .header import restoring
 from .policy import Policy
 from .scanner import Scanner
 from .seen import SeenEvents
@@ -264,10 +265,8 @@ class LossReader:
         if self._scanner.offset or len(self._buffer):
             raise errors.StateError("a state can only be set before bytes are received")
         try:
-            self._restore(state)
-        except (AttributeError, KeyError, TypeError) as e:
-            self._failure = errors.StateError(f"the state is malformed: {e}")
-            raise self._failure from e
+            with restoring():
+                self._restore(state)
         except errors.StateError as e:
             self._failure = e
             raise

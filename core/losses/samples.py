@@ -9,12 +9,13 @@ loss are left out. The same specification gives the same bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
 from core.errors import InputError
 
+from . import inputs
 from .format import (
     FLOAT_WIDTHS,
     LOSS_DTYPES,
@@ -29,15 +30,15 @@ from .format import (
     Kind,
     pair_size,
 )
-from .inputs import day_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
     _Floats = NDArray[np.floating[Any]]
 
+T = TypeVar("T")
 _MAX_EVENTS: Final = 10_000_000
 _MAX_SUMMARIES: Final = 1_000_000
 _HINT: Final = "Correct the specification of the sample"
@@ -75,11 +76,6 @@ _MEAN_REPEATS: Final = 1.5
 """How often an event occurs after the first time, on average."""
 _DAYS: Final = 28
 """Days of a month that events occur on: those that all months have."""
-_CALENDAR_DATES: Final = 1
-"""Date options of an occurrence file: days, not minutes."""
-_OCCURRENCE: Final = {"event_id": "<i4", "period_no": "<i4", "occ_date_id": "<i4"}
-_PERIODS: Final = {"period_no": "<i4", "weighting": "<f8"}
-_XREF: Final = {"item_id": "<i4", "summary_id": "<i4", "summaryset_id": "<i4"}
 _REGIONS: Final = 10
 """Regions that summaries, or the items of a gul stream, lie in."""
 _RETURN_PERIODS: Final = (1000, 500, 250, 200, 100, 50, 25, 10, 5, 2)
@@ -309,65 +305,52 @@ def generate_inputs(spec: SampleSpec) -> dict[str, bytes]:
         them in set 2. Every event occurs, its rate is its occurrences over the number of periods,
         and the weights of the periods add up to 1.
     """
-    periods = spec.periods
-    weights = _generator(spec, _SEED_PERIODS).gamma(4, size=periods)
+    weights = _generator(spec, _SEED_PERIODS).gamma(4, size=spec.periods)
+    years = inputs.ReturnPeriods(np.array(_RETURN_PERIODS, np.int32))
     return {
         **_occurrence_files(spec),
-        **_files("periods", _PERIODS, np.arange(1, periods + 1), weights / weights.sum()),
-        **_files("returnperiods", {"return_period": "<i4"}, np.array(_RETURN_PERIODS)),
-        **_files("quantile", {"quantile": "<f4"}, np.array(_QUANTILES)),
+        **_files("periods", inputs.encode_periods, inputs.Periods(weights / weights.sum())),
+        **_files("returnperiods", inputs.encode_return_periods, years),
+        **_files("quantile", inputs.encode_quantiles, np.array(_QUANTILES)),
         **_summary_files(spec),
     }
 
 
 def _summary_files(spec: SampleSpec) -> dict[str, bytes]:
     """What summaries are and, of a stream of items, which items they are of."""
-    items = np.arange(1, spec.summaries + 1)
+    items = np.arange(1, spec.summaries + 1, dtype=np.int32)
     regions = 1 + (items - 1) % _REGIONS
     has_items = spec.kind is Kind.GUL
     ids = np.unique(regions) if has_items else items
-    info = {"summary_info.csv": _csv(("summary_id", "Region"), ids, 1 + (ids - 1) % _REGIONS)}
-    if not has_items:
-        return info
-    sets = np.repeat([1, 2], len(items))
-    columns = np.tile(items, 2), np.concatenate([regions, np.ones_like(items)]), sets
-    return info | _files("gulsummaryxref", _XREF, *columns)
+    info = inputs.SummaryInfo(ids, {"Region": (1 + (ids - 1) % _REGIONS).astype(np.str_)})
+    files = {"summary_info.csv": inputs.encode_summary_info(info)}
+    if has_items:
+        summaries = np.concatenate([regions, np.ones_like(items)])
+        sets = np.repeat(np.array([1, 2], np.int32), len(items))
+        xref = inputs.SummaryXref(np.tile(items, 2), summaries, sets, "item_id")
+        files |= _files("gulsummaryxref", inputs.encode_summary_xref, xref)
+    return files
 
 
 def _occurrence_files(spec: SampleSpec) -> dict[str, bytes]:
     """Occurrences by event and then period; the year is the period."""
     rng = _generator(spec, _SEED_OCCURRENCE)
     counts = 1 + rng.poisson(_MEAN_REPEATS, spec.events)
-    event_ids = np.repeat(np.arange(1, spec.events + 1), counts)
+    events = np.arange(1, spec.events + 1, dtype=np.int32)
+    event_ids = np.repeat(events, counts)
     years = rng.integers(1, spec.periods, len(event_ids), endpoint=True)
     years = years[np.lexsort((years, event_ids))]
     months = rng.integers(1, 12, len(event_ids), endpoint=True)
     days = rng.integers(1, _DAYS, len(event_ids), endpoint=True)
-    records = _records(_OCCURRENCE, event_ids, years, day_ids(years, months, days))
-    header = np.array([_CALENDAR_DATES, spec.periods], "<i4")
-    names = ("event_id", "period_no", "occ_year", "occ_month", "occ_day")
+    dates = inputs.day_ids(years, months, days)
+    occurrence = inputs.Occurrence(spec.periods, event_ids, years.astype(np.int32), dates)
+    rates = inputs.EventRates(events, counts / spec.periods)
     return {
-        "occurrence.bin": header.tobytes() + records,
-        "occurrence.csv": _csv(names, event_ids, years, years, months, days),
-        "event_rates.csv": _csv(
-            ("EventIds", "Event_rates"), np.arange(1, spec.events + 1), counts / spec.periods
-        ),
+        **_files("occurrence", inputs.encode_occurrence, occurrence),
+        "event_rates.csv": inputs.encode_event_rates(rates, "csv"),
     }
 
 
-def _files(stem: str, fields: dict[str, str], *columns: NDArray[Any]) -> dict[str, bytes]:
+def _files(stem: str, encode: Callable[[T, inputs.Form], bytes], table: T) -> dict[str, bytes]:
     """One table, packed and as csv."""
-    packed = _records(fields, *columns)
-    return {f"{stem}.bin": packed, f"{stem}.csv": _csv(fields, *columns)}
-
-
-def _records(fields: dict[str, str], *columns: NDArray[Any]) -> bytes:
-    records = np.empty(len(columns[0]), np.dtype(list(fields.items())))
-    for name, column in zip(fields, columns, strict=True):
-        records[name] = column
-    return records.tobytes()
-
-
-def _csv(names: Iterable[str], *columns: NDArray[Any]) -> bytes:
-    rows = zip(*(map(str, column.tolist()) for column in columns), strict=True)
-    return "\n".join([",".join(names), *map(",".join, rows), ""]).encode()
+    return {f"{stem}.bin": encode(table, "bin"), f"{stem}.csv": encode(table, "csv")}

@@ -47,7 +47,7 @@ from ._kernels.seen import fill_table
 from .events import Completeness, Position, StreamEnd, StreamHeader
 from .faults import WIDTH_SENSITIVE, Fault, fault_error, second_stream
 from .format import BEGINNINGS, ID_MAX, block_header_size, header_size, pair_size
-from .header import parse_header, restored_header, saved_header, whole
+from .header import parse_header, restored_header, restoring, saved_header, whole
 from .parameters import make_rules, make_scratch, scratch_bytes
 from .policy import Policy
 from .seen import SeenEvents
@@ -416,10 +416,8 @@ class Scanner:
         Raises:
             StateError: it is malformed, or of another policy.
         """
-        try:
+        with restoring(self.name):
             self._restore(state)
-        except (KeyError, TypeError, ValueError, OverflowError) as e:
-            raise errors.StateError(f"the state is malformed: {e}", source=self.name) from e
 
     def _restore(self, state: dict[str, Any]) -> None:
         if state["policy"] != self.policy.to_json():

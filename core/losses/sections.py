@@ -24,9 +24,10 @@ The caller has threads and files; this module has neither.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -128,17 +129,9 @@ class WaitingRows:
         return self._room(size)
 
 
-@dataclass(frozen=True, slots=True)
-class Taken(Generic[K]):
-    """A section that a receiver has taken."""
-
-    end: SectionEnd
-    receiver: int
-    """Index of the receiver."""
-    kept: K
-    """What came of it, and waits for that of the sections before."""
-
-
+Taken = tuple[SectionEnd, int, K]
+"""The end of a section that a receiver has taken, the index of the receiver, and what came of it,
+which waits for that of the sections before."""
 SectionResult = Taken[WaitingRows]
 """A section that was analysed, and its rows."""
 
@@ -223,69 +216,31 @@ class SectionAnalysis(SectionReceiver, Analysis):
         return self._inputs.occurrence is not None
 
 
-class SectionEnds:
-    """Joins the ends of sections, added in order, to those of their streams.
-
-    Args:
-        must_ascend: whether event ids must ascend.
-    """
-
-    def __init__(self, *, must_ascend: bool) -> None:
-        self.streams: list[StreamEnd] = []
-        """How each stream ended, up to the section added last."""
-        self._must_ascend = must_ascend
-        self._before: SectionEnd | None = None
-
-    def add(self, result: SectionEnd) -> None:
-        """Add the end of the next section.
-
-        Raises:
-            StreamError: event ids must ascend, and do not.
-        """
-        before, self._before = self._before, result
-        if before is None or before.stream != result.stream:
-            self.streams.append(result.end)
-        else:
-            self.streams[-1] = _joined(self.streams[-1], before, result)
-        if self._must_ascend and not self.streams[-1].ascending:
-            raise StreamError("an event id is below the one before")
-
-
-def check_apart(seen: Sequence[SeenEvents]) -> None:
-    """Check that no event was seen twice.
-
-    Raises:
-        StreamError: one was.
-    """
-    for index, events in enumerate(seen):
-        if any(events.overlaps(other) for other in seen[:index]):
-            raise StreamError("an event begins again")
-
-
 class SectionLoop(Generic[W, K]):
     """Gives each section to a receiver that is free, and hands results on in order.
 
     Args:
-        receivers: one for each thread.
-        seen: the events that each of them has met.
+        make: builds a receiver from its index and the events that it meets.
+        count: number of receivers.
         map: calls a function for each section in that many threads.
     """
 
     def __init__(
         self,
-        receivers: Sequence[W],
-        seen: Sequence[SeenEvents],
+        make: Callable[[int, SeenEvents], W],
+        count: int,
         map: ParallelMap[Section, Taken[K]],  # noqa: A002 - as in LedgerResources
     ) -> None:
-        self._receivers = receivers
-        self._seen = seen
+        self._seen = [SeenEvents() for _ in range(count)]
+        self.receivers = [make(index, events) for index, events in enumerate(self._seen)]
+        """One for each thread."""
         self._map = map
-        self._free = list(range(len(receivers)))
+        self._free = list(range(count))
 
     @property
     def used(self) -> list[W]:
         """The receivers that have taken a section."""
-        return [receiver for receiver in self._receivers if receiver.header is not None]
+        return [receiver for receiver in self.receivers if receiver.header is not None]
 
     def run(
         self,
@@ -311,19 +266,32 @@ class SectionLoop(Generic[W, K]):
             index = self._free.pop()
             end, kept = take(index, section)
             self._free.append(index)
-            return Taken(end, index, kept)
+            return end, index, kept
 
-        ends = SectionEnds(must_ascend=self._receivers[0].must_ascend)
-        for taken in self._map(take_next, sections):
-            hand_on(taken.receiver, taken.kept)
-            ends.add(taken.end)
-            observe(taken.end)
-        check_apart(self._seen)
-        headers = (receiver.header for receiver in self._receivers)
+        streams: list[StreamEnd] = []
+        before: SectionEnd | None = None
+        for end, receiver, kept in self._map(take_next, sections):
+            hand_on(receiver, kept)
+            if before is None or before.stream != end.stream:
+                streams.append(end.end)
+            else:
+                streams[-1] = _joined(streams[-1], before, end)
+            if self.receivers[0].must_ascend and not streams[-1].ascending:
+                raise StreamError("an event id is below the one before")
+            before = end
+            observe(end)
+        self._check_together()
+        return streams
+
+    def _check_together(self) -> None:
+        """Check that no event was met by two receivers, and that all have met one header."""
+        for events, other in combinations(self._seen, 2):
+            if events.overlaps(other):
+                raise StreamError("an event begins again")
+        headers = (receiver.header for receiver in self.receivers)
         first, *others = [header for header in headers if header is not None]
         for header in others:
             check_same_header(header, "a section", first, "the first")
-        return ends.streams
 
 
 Make = Callable[[Sink, SeenEvents], SectionAnalysis]
@@ -355,11 +323,10 @@ class SectionedRun:
         self._rows = [WaitingRows(self._allow) for _ in range(count)]
         self._all_rows = [*self._rows]
         self._spare: list[WaitingRows] = []
-        seen = [SeenEvents() for _ in range(count)]
-        self._analyses = [
-            make(partial(self._collect, index), events) for index, events in enumerate(seen)
-        ]
-        self._loop = SectionLoop(self._analyses, seen, map)
+        self._loop = SectionLoop(
+            lambda index, seen: make(partial(self._collect, index), seen), count, map
+        )
+        self._analyses = self._loop.receivers
         for analysis in self._analyses:
             # Rows that follow from one, such as those of its periods, need not wait too.
             analysis.leave_unexpanded()

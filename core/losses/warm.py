@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -104,7 +104,10 @@ def use_ledgers() -> None:
     events = range(1, 4)
     blocks = [(e, 1, [x, x]) for e, x in zip(events, (1e38, 1.0, 1e-38), strict=True)]
     blocks += [(e, 2, [1.0, 2.0]) for e in events]
-    whole, spilled = (_filled_ledger(blocks) for _ in range(2))
+    calendar = make_calendar(_occurrence(3))
+    whole, spilled = Ledger(_LEDGER_HEADER, calendar), Ledger(_LEDGER_HEADER, calendar)
+    for ledger in (whole, spilled):
+        _fill(ledger, blocks)
     spilled.write_run()
     parts: list[bytes] = []
     export_ledger(whole, parts.append)
@@ -151,12 +154,6 @@ def _use_curves() -> None:
 _LEDGER_HEADER = StreamHeader(Kind.SUMMARY, 1, 3, _SAMPLES, 1, 4)
 _Block = tuple[int, int, list[float]]
 """Event, summary, and losses of the mean and of sample 1."""
-
-
-def _filled_ledger(blocks: Sequence[_Block]) -> Ledger:
-    ledger = Ledger(_LEDGER_HEADER, make_calendar(_occurrence(3)))
-    _fill(ledger, blocks)
-    return ledger
 
 
 def _fill(ledger: Ledger, blocks: Iterable[_Block]) -> None:

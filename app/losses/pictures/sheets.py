@@ -169,12 +169,11 @@ class ExceedanceSheet:
 
 def _choose_calculation(rows: Rows) -> int:
     """The calculation that has both OEP and AEP; among several, the most informative."""
-    present = list(_CALCULATIONS)
-    counts = {
-        calculation: len(np.intersect1d(rows["EPType"][rows["EPCalc"] == calculation], (1, 3)))
-        for calculation in present
-    }
-    return max(present, key=lambda calculation: (counts[calculation], -present.index(calculation)))
+
+    def kinds(calculation: int) -> int:
+        return len(np.intersect1d(rows["EPType"][rows["EPCalc"] == calculation], (1, 3)))
+
+    return max(_CALCULATIONS, key=kinds)
 
 
 _BARS_INCHES = 3.3

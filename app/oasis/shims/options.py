@@ -6,16 +6,11 @@ Imports argparse alone, so that ``--help`` and wrong usage are answered at once.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import Final
 
 _FORMS: Final = ("csv", "bin", "parquet")
-
-
-def _parser(description: str) -> argparse.ArgumentParser:
-    return argparse.ArgumentParser(description=description)
 
 
 def _add_flag(parser: argparse.ArgumentParser, *names: str, text: str) -> None:
@@ -54,18 +49,15 @@ def _add_subfolder(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-K", "--subfolder", help="folder of the streams, below RUN_DIR/work")
 
 
-def _loss_tables(of: str, suffix: str) -> argparse.ArgumentParser:
-    parser = _parser(f"Compute {of} loss tables from streams of summaries.")
+def _loss_tables(suffix: str, parser: argparse.ArgumentParser) -> None:
     _add_streams(parser)
     for name in ("sample", "moment", "quantile"):
         letter = name[0]
         parser.add_argument(f"-{letter}", f"--{letter}{suffix}", help=f"file of the {name} table")
     _add_form(parser)
-    return parser
 
 
-def _aalpy() -> argparse.ArgumentParser:
-    parser = _parser("Compute average annual losses from the streams of a run.")
+def _aalpy(parser: argparse.ArgumentParser) -> None:
     _add_subfolder(parser)
     parser.add_argument("-a", "--aal", help="file of the average annual loss table")
     parser.add_argument("-c", "--alct", help="file of the average loss convergence table")
@@ -74,26 +66,22 @@ def _aalpy() -> argparse.ArgumentParser:
         "-l", "--confidence", type=float, default=0.95, help="confidence level (default 0.95)"
     )
     _add_form(parser)
-    return parser
 
 
-CURVES: Final = MappingProxyType(
-    {
-        "F": ("agg_full_uncertainty", "full uncertainty, aggregate losses"),
-        "W": ("agg_wheatsheaf", "per sample, aggregate losses"),
-        "S": ("agg_sample_mean", "sample mean, aggregate losses"),
-        "M": ("agg_wheatsheaf_mean", "per-sample mean, aggregate losses"),
-        "f": ("occ_full_uncertainty", "full uncertainty, largest losses"),
-        "w": ("occ_wheatsheaf", "per sample, largest losses"),
-        "s": ("occ_sample_mean", "sample mean, largest losses"),
-        "m": ("occ_wheatsheaf_mean", "per-sample mean, largest losses"),
-    }
-)
+CURVES: Final[Mapping[str, tuple[str, str]]] = {
+    "F": ("agg_full_uncertainty", "full uncertainty, aggregate losses"),
+    "W": ("agg_wheatsheaf", "per sample, aggregate losses"),
+    "S": ("agg_sample_mean", "sample mean, aggregate losses"),
+    "M": ("agg_wheatsheaf_mean", "per-sample mean, aggregate losses"),
+    "f": ("occ_full_uncertainty", "full uncertainty, largest losses"),
+    "w": ("occ_wheatsheaf", "per sample, largest losses"),
+    "s": ("occ_sample_mean", "sample mean, largest losses"),
+    "m": ("occ_wheatsheaf_mean", "per-sample mean, largest losses"),
+}
 """Letters of the curves of ``lecpy`` to (long option, help)."""
 
 
-def _lecpy() -> argparse.ArgumentParser:
-    parser = _parser("Compute exceedance curves from the streams of a run.")
+def _lecpy(parser: argparse.ArgumentParser) -> None:
     _add_subfolder(parser)
     parser.add_argument("-O", "--ept", help="file of the exceedance probability table")
     parser.add_argument("-o", "--psept", help="file of the table per sample")
@@ -101,11 +89,9 @@ def _lecpy() -> argparse.ArgumentParser:
         _add_flag(parser, f"-{letter}", f"--{name}", text=description)
     _add_flag(parser, "-r", "--use_return_period", text="read curves at return periods")
     _add_form(parser)
-    return parser
 
 
-def _summarypy() -> argparse.ArgumentParser:
-    parser = _parser("Add item streams up into streams of summaries.")
+def _summarypy(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-i", "--files-in", nargs="?", help="stream (default standard input)")
     parser.add_argument("-t", "--run-type", choices=("gul", "il", "ri"), help="perspective")
     _add_flag(parser, "-m", "--low-memory", text="write an index beside each stream")
@@ -125,15 +111,13 @@ def _summarypy() -> argparse.ArgumentParser:
         metavar="-SET FILE",
         help="sets and the files of their streams, such as -1 S1.bin -2 S2.bin",
     )
-    return parser
 
 
 KAT_TABLES: Final = ("selt", "melt", "qelt", "splt", "mplt", "qplt")
 """Tables that ``katpy`` concatenates, one at a time."""
 
 
-def _katpy() -> argparse.ArgumentParser:
-    parser = _parser("Concatenate event and period loss tables.")
+def _katpy(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--out", required=True, help="file of the whole table")
     parser.add_argument(
         "-f", "--file_type", choices=_FORMS, help="format of files whose names do not tell"
@@ -145,30 +129,31 @@ def _katpy() -> argparse.ArgumentParser:
         _add_flag(parser, f"-{letter}", f"--{name}", text=f"they are {name.upper()}")
     _add_flag(parser, "-u", "--unsorted", text="one file after another")
     _add_level(parser)
-    return parser
 
 
-def _join_summary_info() -> argparse.ArgumentParser:
-    parser = _parser("Append the columns that describe summaries to a table.")
+def _join_summary_info(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-s", "--summaryinfo", required=True, help="file that describes them")
     parser.add_argument("-d", "--data", required=True, help="table with a column SummaryId")
     parser.add_argument("-o", "--output", required=True, help="file of the joined table")
     _add_level(parser)
-    return parser
 
 
-PARSERS: Final[MappingProxyType[str, Callable[[], argparse.ArgumentParser]]] = MappingProxyType(
-    {
-        "eltpy": partial(_loss_tables, "event", "elt"),
-        "pltpy": partial(_loss_tables, "period", "plt"),
-        "aalpy": _aalpy,
-        "lecpy": _lecpy,
-        "summarypy": _summarypy,
-        "katpy": _katpy,
-        "join-summary-info": _join_summary_info,
-    }
-)
-"""The parser of each executable, by name."""
+PARSERS: Final[Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]]] = {
+    "eltpy": ("Compute event loss tables from streams of summaries.", partial(_loss_tables, "elt")),
+    "pltpy": (
+        "Compute period loss tables from streams of summaries.",
+        partial(_loss_tables, "plt"),
+    ),
+    "aalpy": ("Compute average annual losses from the streams of a run.", _aalpy),
+    "lecpy": ("Compute exceedance curves from the streams of a run.", _lecpy),
+    "summarypy": ("Add item streams up into streams of summaries.", _summarypy),
+    "katpy": ("Concatenate event and period loss tables.", _katpy),
+    "join-summary-info": (
+        "Append the columns that describe summaries to a table.",
+        _join_summary_info,
+    ),
+}
+"""What each executable does, and what adds its options to a parser, by its name."""
 
 
 def parse(tool: str, argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -178,6 +163,7 @@ def parse(tool: str, argv: Sequence[str] | None = None) -> argparse.Namespace:
         SystemExit: with 2, after a line on standard error, the usage is wrong; with 0, help was
             asked for.
     """
-    parser = PARSERS[tool]()
-    parser.prog = tool
+    description, add_options = PARSERS[tool]
+    parser = argparse.ArgumentParser(tool, description=description)
+    add_options(parser)
     return parser.parse_args(argv)

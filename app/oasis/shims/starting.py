@@ -21,7 +21,6 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, TextIO
 
 from app.oasis import outputs
@@ -100,17 +99,15 @@ def _without_the_word(text: str) -> str:
 
 Tool = Callable[[argparse.Namespace, ProcessLog], None]
 
-_MODULES: Final[MappingProxyType[str, tuple[str, str]]] = MappingProxyType(
-    {
-        "eltpy": ("loss_tables", "loss_tables"),
-        "pltpy": ("loss_tables", "loss_tables"),
-        "aalpy": ("loss_tables", "aalpy"),
-        "lecpy": ("loss_tables", "lecpy"),
-        "summarypy": ("summarising", "summarypy"),
-        "katpy": ("concatenating", "katpy"),
-        "join-summary-info": ("joining", "join_summary_info"),
-    }
-)
+_MODULES: Final[Mapping[str, tuple[str, str]]] = {
+    "eltpy": ("loss_tables", "loss_tables"),
+    "pltpy": ("loss_tables", "loss_tables"),
+    "aalpy": ("loss_tables", "aalpy"),
+    "lecpy": ("loss_tables", "lecpy"),
+    "summarypy": ("summarising", "summarypy"),
+    "katpy": ("concatenating", "katpy"),
+    "join-summary-info": ("joining", "join_summary_info"),
+}
 """Module and function of each executable; they are imported after the log was begun."""
 
 

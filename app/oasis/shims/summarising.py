@@ -156,12 +156,9 @@ def _from_files(folder: Path, perspective: str) -> tuple[SummaryXref, SummaryMap
     path = require(folder, map_name)
     data: Any = read(path)
     if path.suffix == ".bin":
-        rows = np.frombuffer(data, [("loc_id", "<i4"), ("item_id", "<i4"), ("building_id", "<i4")])
-        data = {
-            "loc_id": rows["loc_id"],
-            str(column): rows["item_id"],
-            "building_id": rows["building_id"],
-        }
+        names = ("loc_id", str(column), "building_id")
+        rows = np.frombuffer(data, [(name, "<i4") for name in names])
+        data = {name: rows[name] for name in names}
     return xref, parse_summary_map(data, str(path))
 
 

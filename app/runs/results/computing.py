@@ -31,7 +31,7 @@ from core.losses.analysis import Analysis
 from core.losses.events import StreamEnd, StreamHeader
 from core.losses.finishing import LedgerReports, LedgerResources
 from core.losses.format import SOURCE_SUMMARY, Kind
-from core.losses.header import check_same_header
+from core.losses.header import CommonHeader
 from core.losses.ledger.ledger import Ledger
 from core.losses.ledger.partials import import_ledger
 from core.losses.merge import Partitions
@@ -150,16 +150,12 @@ class RunStreams:
         Raises:
             NotFoundError: there is none any more, as the run is being deleted.
         """
-        found: tuple[StreamHeader, str] | None = None
-        for stream in self.streams:
-            header = stream_header(stream, self.policy)
-            assert header is not None  # noqa: S101 - the stream is complete
-            if found is None:
-                found = header, stream.name
-            check_same_header(header, stream.name, *found)
-        if found is None:
+        common = CommonHeader([stream.name for stream in self.streams])
+        for index, stream in enumerate(self.streams):
+            common.compare(index, stream_header(stream, self.policy))
+        if common.known is None:
             raise NotFoundError("the run has no stream any more")
-        return found[0]
+        return common.known
 
     def segments(self, size: int) -> Iterator[Segment]:
         """Yield the segments of all."""
@@ -345,11 +341,6 @@ class RunReports:
         absent = [end.events_without_occurrence for end in ends]
         if None not in absent:
             self._compared.append((sum(end.events for end in ends), sum(n or 0 for n in absent)))
-
-    @property
-    def can_be_cut(self) -> bool:
-        """Whether rows can be computed side by side."""
-        return self._request.sets is None
 
     def _read_sections(self, analyses: Analyses, sink: Sink, waiting: int) -> list[StreamEnd]:
         self._streams.header()

@@ -76,6 +76,11 @@ class PublishedFile:
         """Strong entity tag."""
         return f'"{self.digest}"'
 
+    def etag_of(self, form: str, choice: bytes) -> str:
+        """Return the strong entity tag of what is made of it for one client, by its choice."""
+        text = f"{self.digest} {form}".encode() + choice
+        return f'"{hashlib.blake2b(text, digest_size=_DIGEST).hexdigest()}"'
+
 
 class PublishedWriter:
     """Writes the content of one file; see :class:`Published`."""

@@ -10,7 +10,6 @@ a client that connects again is told nothing it knows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -102,18 +101,6 @@ PAUSE = 0.1
 """Seconds between two events at least."""
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
-    """One event."""
-
-    buffer: bytes
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the event."""
-        return len(self.buffer)
-
-
 class ProgressReader:
     """Describes a run whenever it has changed; in threads, one call at a time.
 
@@ -139,7 +126,7 @@ class ProgressReader:
         self.ended = False
         """Whether nothing more is to be told."""
 
-    def step(self) -> Report | None:
+    def step(self) -> memoryview | None:
         """Return the next event; None if nothing has changed.
 
         Raises:
@@ -166,15 +153,15 @@ class ProgressReader:
         name = "change" if self._told else "state"
         self._known, self._known_streams, self._told = ident, streams, True
         data = orjson.dumps({**described, "streams": changed, "deleted": gone})
-        return Report(server_event(name, data, ident))
+        return memoryview(server_event(name, data, ident))
 
 
-class ProgressEvents(Encoder[Report]):
+class ProgressEvents(Encoder[memoryview]):
     """The form of events on the wire."""
 
-    def item(self, item: Report) -> Buffers:
+    def item(self, item: memoryview) -> Buffers:
         """Return the event."""
-        return [item.buffer]
+        return [item]
 
     def heartbeat(self) -> Buffers:
         """A comment."""

@@ -17,7 +17,7 @@ kept, in tokens as well: rows go on, and end well, only while these are the stre
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
@@ -199,7 +199,7 @@ class RowReader:
                 raise _changed(
                     f"a partition before {place.partition} was deleted or uploaded again since"
                 )
-        if not place.offset and self._only is None:
+        if not place.position.offset and self._only is None:
             # No row of the stream was given, so it may be another by now, or none yet.
             self._partition = place.partition - 1
             known = record or StreamRecord("", "", "", place.partition, 0.0)
@@ -219,13 +219,11 @@ class RowReader:
 
     def _open(self, record: StreamRecord, place: RowPlace | None = None) -> None:
         position = Position()
-        if place is not None and place.offset:
+        if place is not None and place.position.offset:
             header = stream_header(self._streams.stored(record), self._request.policy)
-            if place.offset > record.offset or header is None:
+            if place.position.offset > record.offset or header is None:
                 raise DataChangedError("the stream has fewer bytes than the token says")
-            position = Position(
-                header, place.offset, place.last_event, place.ascending, place.events
-            )
+            position = replace(place.position, header=header)
         collector = _Collector(self._request, record, self._passed, self._ready)
         parsing = make_pass(self._request, collector.take_rows, collector.take_position, None)
         parsing.resume(position)
@@ -374,7 +372,7 @@ class RowReader:
             return False
         if reading.at > reading.start.offset:
             end = reading.stream_pass.close()
-            header = reading.stream_pass.header
+            header = reading.stream_pass.stream.header
             reading.collector.take_position(Position(header, reading.at, 0, True, end.events), True)
         self._events, self._reading = self.events, None
         if self._only is None:

@@ -35,18 +35,16 @@ class RowPlace:
     partition: int
     fingerprint: bytes
     """Fingerprint of the stream up to the offset; see ``fits``."""
-    offset: int = 0
-    last_event: int = 0
-    ascending: bool = True
-    events: int = 0
-    passed: int | None = ALONE
+    position: Position
+    """In the stream; its header is not looked at."""
+    passed: int | None
     """Digest of the streams before; None if the token does not say what it covers."""
 
     def fits(self, stream: StreamRecord) -> bool:
         """Whether a stream has the bytes before the place."""
         if self.passed is None:
             return self.fingerprint == _digest(stream.id)
-        return self.fingerprint == fingerprint_of(stream, self.offset)
+        return self.fingerprint == fingerprint_of(stream, self.position.offset)
 
 
 @dataclass(slots=True)
@@ -58,15 +56,8 @@ class RowMark(Mark):
 
 def place_of(stream: StreamRecord, position: Position, passed: int = ALONE) -> RowPlace:
     """Return the place at a position in a stream."""
-    return RowPlace(
-        stream.partition,
-        fingerprint_of(stream, position.offset),
-        position.offset,
-        position.last_event,
-        position.ascending,
-        position.events,
-        passed,
-    )
+    fingerprint = fingerprint_of(stream, position.offset)
+    return RowPlace(stream.partition, fingerprint, position, passed)
 
 
 def fingerprint_of(stream: StreamRecord, offset: int) -> bytes:
@@ -104,16 +95,10 @@ class RowTokens:
     def token(self, mark: Mark) -> str:
         """Return the token that resumes at a mark of a run."""
         assert isinstance(mark, RowMark)  # noqa: S101 - the reader makes no others
-        place = mark.place
+        place, p = mark.place, mark.place.position
         assert place.passed is not None  # noqa: S101 - as above
-        state = (
-            place.partition,
-            place.offset,
-            place.last_event,
-            int(place.ascending),
-            place.events,
-            place.passed,
-        )
+        numbers = (p.offset, p.last_event, int(p.ascending), p.events)
+        state = (place.partition, *numbers, place.passed)
         return self.keys.sign(Token(KIND_ROWS, self.identity, place.fingerprint, state))
 
     def read(self, text: str) -> RowPlace:
@@ -145,15 +130,8 @@ def read_place(token: Token) -> RowPlace:
     partition, offset, last_event, ascending, events, *passed = token.state
     if not 1 <= partition <= MAX_PARTITION or last_event > ID_MAX or ascending > 1:
         raise TokenMalformedError("the token holds an impossible place")
-    return RowPlace(
-        partition,
-        token.fingerprint,
-        offset,
-        last_event,
-        bool(ascending),
-        events,
-        passed[0] if passed else None,
-    )
+    position = Position(None, offset, last_event, bool(ascending), events)
+    return RowPlace(partition, token.fingerprint, position, passed[0] if passed else None)
 
 
 def describe(token: Token) -> dict[str, object]:
@@ -163,11 +141,12 @@ def describe(token: Token) -> dict[str, object]:
         TokenMalformedError: its state is not a valid place.
     """
     place = read_place(token)
+    position = place.position
     return {
         "kind": "rows",
         "partition": place.partition,
-        "offset": place.offset,
-        "last_event": place.last_event or None,
-        "ascending": place.ascending,
-        "events": place.events,
+        "offset": position.offset,
+        "last_event": position.last_event or None,
+        "ascending": position.ascending,
+        "events": position.events,
     }

@@ -339,8 +339,7 @@ class Sealer:
         if isinstance(error, StoreDamagedError) or job.attempts + 1 >= _ATTEMPTS:
             self._fail(job, error)
             return
-        log = structlog.get_logger().bind(run=job.run)
-        log.warning("sealing is tried again", reason=str(error))
+        structlog.get_logger().warning("sealing is tried again", run=job.run, reason=str(error))
         self.jobs.change(job, worker="", attempts=job.attempts + 1)
         # Other jobs come first.
         self._stopped.wait(min(1.0, self._interval))

@@ -8,7 +8,7 @@ beyond that, as far as the share of the owner allows.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -178,14 +178,14 @@ class SealingContext:
         Raises:
             CoreError, ServiceError: an input is missing, or does not fit the reports.
         """
-        request, ledger = self.request(run, variant, reports), self.losses.ledger
+        request = self.request(run, variant, reports)
         with closing(SpillFiles(self.losses.spools.directory, _disk_error)) as spill:
-            yield (
-                request,
-                SegmentSums(
-                    request, self.segments(run), lambda: sums_of_segment(ledger, run.owner, spill)
-                ),
-            )
+            yield request, self.segment_sums(run, request, spill)
+
+    def segment_sums(self, run: RunRecord, request: LossRequest, spill: SpillStore) -> SegmentSums:
+        """Return what adds segments of a run up, with a store for what their sums spill."""
+        resources = partial(sums_of_segment, self.losses.ledger, run.owner, spill)
+        return SegmentSums(request, self.segments(run), resources)
 
     def spread(self, job: Job, sums: SegmentSums, segments: Iterable[Segment]) -> Iterable[Segment]:
         """Yield segments of a run, once the cluster, if there is one, has added each of them up.
@@ -259,11 +259,9 @@ class SealingWork:
         self._files = sealing.files(run)
         policy = replace(self._request.policy, event_order="any")
         stored = [sealing.streams.stored(stream) for stream in sealing.streams.of(run)]
-        streams = RunStreams(stored, policy)
-        self._stored_bytes = streams.nbytes
+        self._streams = RunStreams(stored, policy)
         self._proceed = proceed
-        self._streams = streams
-        self._reports = RunReports(self._request, streams, sealing.engine, proceed)
+        self._reports = RunReports(self._request, self._streams, sealing.engine, proceed)
         spools = sealing.losses.spools
         self._reservation = spools.reservations.new(run.owner)
         self._spill = SpillFiles(spools.directory, _disk_error, self._reservation.cover)
@@ -307,9 +305,9 @@ class SealingWork:
             segments = self._streams.segments(self._sealing.segment)
             with suppress(CoreError):
                 for segment in self._sealing.spread(self._job, self._sums(), segments):
-                    self._proceed(segment.end, self._stored_bytes)
+                    self._proceed(segment.end, self._streams.nbytes)
         for _ in cluster.spread(self, [self._job]):
-            self._proceed(self._stored_bytes, self._stored_bytes)
+            self._proceed(self._streams.nbytes, self._streams.nbytes)
 
     @property
     def nbytes(self) -> int:
@@ -329,14 +327,14 @@ class SealingWork:
         return not self._pending(job.reports)
 
     def _sums(self) -> SegmentSums:
-        return SegmentSums(self._request, self._sealing.segments(self._run), self._of_segments)
+        return self._sealing.segment_sums(self._run, self._request, self._spill_of_segments)
 
     @property
     def _row_bytes(self) -> int:
         """Memory of all threads that compute rows."""
         quantiles = self._request.inputs.quantiles
         per_byte = _ROWS_PER_BYTE + (0 if quantiles is None else len(quantiles))
-        of_thread = min(_ROW_BYTES, _LEAST_ROW_BYTES + per_byte * self._stored_bytes)
+        of_thread = min(_ROW_BYTES, _LEAST_ROW_BYTES + per_byte * self._streams.nbytes)
         return of_thread * self._sealing.engine.width + _SET_BYTES * (
             len(self._request.set_ids) - 1
         )
@@ -381,13 +379,10 @@ class SealingWork:
         reports = self._reports
         if not self._pending(reports.of_rows):
             return
-        if reports.can_be_cut:
-            try:
+        if self._request.sets is None:
+            # One pass names the stream at fault, and takes what several sections do not.
+            with suppress(CoreError):
                 self._write(reports.of_rows, lambda sink: self._rows(sink, self._row_bytes))
-            except CoreError:
-                # One pass names the stream at fault, and takes what several sections do not.
-                pass
-            else:
                 return
         self._write(reports.of_rows, lambda sink: self._rows(sink, None))
 
@@ -436,7 +431,3 @@ class SealingWork:
         finally:
             for writer in writers.values():
                 writer.discard()
-
-    def _of_segments(self) -> AbstractContextManager[LedgerResources]:
-        ledger = self._sealing.losses.ledger
-        return sums_of_segment(ledger, self._run.owner, self._spill_of_segments)

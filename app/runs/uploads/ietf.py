@@ -20,6 +20,7 @@ from collections.abc import Mapping
 
 from app.errors import BadRequestError, Problem
 from app.http.negotiation import Headers, joined
+from app.losses.options import number, upload_complete
 from app.run_errors import (
     MediaTypeError,
     OffsetMismatchError,
@@ -31,7 +32,7 @@ from core.errors import EmptyStreamError
 from ..records import RunRecord, StreamRecord
 from .appending import AppendRequest
 from .checksums import Checksum, parse_digest
-from .upload_protocol import Answer, Creation, has_body, media_type, metadata_of, number, offset_of
+from .upload_protocol import Answer, Creation, has_body, media_type, metadata_of, offset_of
 
 VERSIONS = ("5", "6", "8", "9")
 MEDIA_TYPE = "application/partial-upload"
@@ -45,7 +46,6 @@ _PROBLEMS = {
     UploadCompleteError.code: "completed-upload",
 }
 _MEMBERS = {"expected_offset": "expected-offset", "provided_offset": "provided-offset"}
-_FLAGS = {"?0": False, "?1": True}
 
 
 class Ietf:
@@ -62,7 +62,7 @@ class Ietf:
 
     def creation(self, headers: Headers) -> Creation:
         """See UploadProtocol."""
-        last = _flag(headers)
+        last = upload_complete(headers)
         if last is None:
             # A plain POST: all data is in this request.
             last = True
@@ -90,7 +90,7 @@ class Ietf:
             raise MediaTypeError(
                 f"the Content-Type is {media_type(headers)[:80]!r}", hint=f"Send {MEDIA_TYPE}"
             )
-        last = _flag(headers)
+        last = upload_complete(headers)
         if last is None:
             raise BadRequestError(
                 "there is no Upload-Complete",
@@ -164,20 +164,6 @@ def upload_limit(most: int, run: RunRecord | None) -> str:
     if run is not None and run.expires is not None:
         limits += f", max-age={max(int(run.expires - time.time()), 0)}"
     return limits
-
-
-def _flag(headers: Headers) -> bool | None:
-    """Return Upload-Complete; None if it is absent.
-
-    Raises:
-        BadRequestError: it is neither ?0 nor ?1.
-    """
-    text = joined(headers, "Upload-Complete")
-    if text is None:
-        return None
-    if text not in _FLAGS:
-        raise BadRequestError(f"Upload-Complete is {text[:80]!r}, not ?0 or ?1")
-    return _FLAGS[text]
 
 
 def _content_digest(headers: Headers) -> tuple[Checksum, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from app.errors import BadRequestError, Problem
 from app.http.negotiation import Headers, joined
+from app.losses.options import number
 from app.run_errors import MediaTypeError, ProtocolVersionError
 from core.errors import EmptyStreamError
 
@@ -19,7 +20,6 @@ from .upload_protocol import (
     http_date,
     media_type,
     metadata_of,
-    number,
     offset_of,
 )
 

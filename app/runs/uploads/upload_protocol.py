@@ -12,6 +12,7 @@ from typing import Protocol
 
 from app.errors import BadRequestError, Problem
 from app.http.negotiation import Headers, joined
+from app.losses.options import number
 
 from ..records import MAX_PARTITION, RunRecord, StreamRecord
 from .appending import AppendRequest
@@ -81,20 +82,6 @@ class UploadProtocol(Protocol):
 
     def interim(self, offset: int | None, location: str | None) -> Mapping[str, str] | None:
         """Return the headers of a 104 answer; None if the client takes none."""
-
-
-def number(headers: Headers, name: str) -> int | None:
-    """Return a header that is a number of bytes; None if it is absent.
-
-    Raises:
-        BadRequestError: it is no number.
-    """
-    text = joined(headers, name)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
-        raise BadRequestError(f"{name} is {text[:80]!r}, not a number of bytes")
-    return int(text)
 
 
 def offset_of(headers: Headers) -> int:

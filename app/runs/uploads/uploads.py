@@ -412,35 +412,26 @@ class _CommitSignal:
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._some = self._enough = self._closed = False
-        self._waiter: asyncio.Future[None] | None = None
+        self._some, self._enough = asyncio.Event(), asyncio.Event()
+        self._closed = False
 
     def ring(self, enough: bool) -> None:
         """Say that there is something, and whether it is enough not to wait for more."""
         self._loop.call_soon_threadsafe(self._set, enough)
 
     def _set(self, enough: bool) -> None:
-        self._some = True
-        self._enough |= enough
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
-
-    async def _rung(self) -> None:
-        self._waiter = self._loop.create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        self._some.set()
+        if enough:
+            self._enough.set()
 
     async def wait(self, seconds: float) -> bool:
         """Wait for something, then for enough or some time; return False once closed."""
-        while not self._some:
-            await self._rung()
+        await self._some.wait()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while not self._enough:
-                    await self._rung()
-        self._some = self._enough = False
+                await self._enough.wait()
+        self._some.clear()
+        self._enough.clear()
         return not self._closed
 
     def close(self) -> None:

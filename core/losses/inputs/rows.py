@@ -30,9 +30,9 @@ Form = Literal["csv", "bin"]
 """How a file is written: text, or packed records."""
 
 INT_MAX: Final = 2**31 - 1
+"""Largest id of the formats."""
 MAX_POINTS: Final = 100_000
 """Return periods of a curve, and quantiles of a distribution."""
-"""Largest id of the formats."""
 PACKED_HINT: Final = "It was read as packed records, for it is not UTF-8 csv text"
 """What helps when a damaged csv was taken for packed records."""
 

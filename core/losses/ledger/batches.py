@@ -272,14 +272,9 @@ _SAMPLE_BYTES = 64
 """Scratch for each sample."""
 
 
-def weigh_cells(cells: Indices, _references: Indices) -> Indices:
-    """Bytes of cells alone."""
-    return CELL_BYTES * cells
-
-
 def sums_of(ledger: Ledger) -> Iterator[tuple[int, int, int, float, float]]:
     """Every cell as (summary, period, sample, sum, largest loss); sample 0 is the mean."""
-    reader = LedgerReader(ledger, weigh_cells)
+    reader = LedgerReader(ledger, lambda cells, _references: CELL_BYTES * cells)
     for part in reader.parts(1 << 24):
         c = reader.read(part).cells
         for group in range(len(c.summaries)):

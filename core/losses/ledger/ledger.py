@@ -35,6 +35,7 @@ Events that never occur are dropped when stretches are sorted, and counted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -76,51 +77,42 @@ class MoreMemory(Protocol):
         """
 
 
+@dataclass(eq=False)
 class Ledger:
-    """Sums and largest losses of a run, or of one partition of it.
+    """Sums and largest losses of a run, or of one partition of it."""
 
-    Args:
-        header: of the summary stream.
-        calendar: periods of the events.
-        budget: bytes of memory; a half for stretches, the rest to sort them and for reports.
-        spill: keeps what is beyond the budget; without it, that is a :class:`LimitError`.
-        more: asked for more memory before anything is spilled; None if there is no more.
-        shared: holds the stretches of this ledger and of others that it will absorb.
-        originals: reads blocks again, to which the ledger only refers.
-    """
+    header: StreamHeader
+    """Of the summary stream."""
+    calendar: Calendar
+    """Periods of the events."""
+    _: KW_ONLY
+    budget: int = MEMORY_BUDGET
+    """Bytes of memory; a half for stretches, the rest to sort them and for reports."""
+    spill: SpillStore | None = None
+    """Keeps what is beyond the budget; without it, that is a :class:`LimitError`."""
+    more: MoreMemory | None = None
+    """Asked for more memory before anything is spilled; None if there is no more."""
+    shared: SharedArena | None = None
+    """Holds the stretches of this ledger and of others that it will absorb."""
+    originals: Originals | None = None
+    """Reads blocks again, to which the ledger only refers."""
+    arena: Arena = field(init=False)
+    """Where the pass appends stretches."""
+    used: int = field(default=0, init=False)
+    """Words of stretches in the arena."""
+    runs: list[Run] = field(default_factory=list, init=False)
+    partitions: list[str] = field(default_factory=list, init=False)
+    """Digests of the partial files that it was merged from."""
+    _begin: int | None = field(default=None, init=False)
+    """First word of the arena in the shared one; None if it is apart."""
+    _absorbed: list[tuple[int, int]] = field(default_factory=list, init=False)
+    """Further words of the shared arena: where they begin and end."""
+    _events: list[npt.NDArray[np.int32]] = field(default_factory=list, init=False)
+    _kept: int = field(default=0, init=False)
+    """Bytes of references and of what is known of runs, which stay in memory."""
 
-    def __init__(  # noqa: PLR0913 - all but two optional, each documented
-        self,
-        header: StreamHeader,
-        calendar: Calendar,
-        *,
-        budget: int = MEMORY_BUDGET,
-        spill: SpillStore | None = None,
-        more: MoreMemory | None = None,
-        shared: SharedArena | None = None,
-        originals: Originals | None = None,
-    ) -> None:
-        self.header = header
-        self.calendar = calendar
-        self.budget = budget
-        self.spill = spill
-        self.originals = originals
-        self._more = more
-        self.runs: list[Run] = []
-        self.arena: Arena = make_arena(min(_FIRST_WORDS, budget // 8))
-        """Where the pass appends stretches."""
-        self.used = 0
-        """Words of stretches in the arena."""
-        self._shared = shared
-        self._begin: int | None = None
-        """First word of the arena in the shared one; None if it is apart."""
-        self._absorbed: list[tuple[int, int]] = []
-        """Further words of the shared arena: where they begin and end."""
-        self.partitions: list[str] = []
-        """Digests of the partial files that it was merged from."""
-        self._events: list[npt.NDArray[np.int32]] = []
-        self._kept = 0
-        """Bytes of references and of what is known of runs, which stay in memory."""
+    def __post_init__(self) -> None:
+        self.arena = make_arena(min(_FIRST_WORDS, self.budget // 8))
 
     @property
     def _sizes(self) -> tuple[int, int]:
@@ -129,9 +121,9 @@ class Ledger:
     @property
     def memory(self) -> Arena:
         """Where all stretches are that are not in runs; the places of references count from it."""
-        if self._shared is None or self._begin is None:
+        if self.shared is None or self._begin is None:
             return self.arena
-        return self._shared.whole
+        return self.shared.whole
 
     def make_room(self, state: Record) -> None:
         """Enlarge the arena, or empty it into a run, for a block of ``needed`` words.
@@ -153,7 +145,7 @@ class Ledger:
             self._enlarge(max(capacity, self.used + needed))
 
     def _extend(self, nbytes: int, *, required: bool = False) -> bool:
-        if self._more is None or not self._more(nbytes, required=required):
+        if self.more is None or not self.more(nbytes, required=required):
             return False
         self.budget += nbytes
         return True
@@ -206,7 +198,7 @@ class Ledger:
         return int(self.budget / 2 / per_word)
 
     def _enlarge(self, words: int) -> None:
-        shared = self._shared
+        shared = self.shared
         if shared is not None and self._begin is None and words <= shared.slot_words:
             self._begin = shared.take_slot()
         if shared is not None and self._begin is not None and words <= shared.slot_words:
@@ -424,7 +416,7 @@ class Ledger:
                 other.used = 0
         apart = self.used + sum(other.used for other in others)
         if apart > len(self.arena.words):
-            if self._absorbed and self._shared is not None and apart > self._shared.slot_words:
+            if self._absorbed and self.shared is not None and apart > self.shared.slot_words:
                 # Those that are apart become runs: this ledger must not leave its slot.
                 return
             self._enlarge(words if not self._absorbed else apart)

@@ -70,8 +70,8 @@ def _describe(ledger: Ledger) -> dict[str, Any]:
 # -- writing ---------------------------------------------------------------------
 
 
-class _Sections:
-    """Writes sections, and digests their content."""
+class _Sections(Spilled):
+    """Writes sections, and digests their content; each piece of a run is one."""
 
     def __init__(self, write: Write) -> None:
         self._write = write
@@ -90,16 +90,8 @@ class _Sections:
     def digest(self) -> str:
         return self._content.hexdigest()
 
-
-class _RunSections(Spilled):
-    """Makes a section of each piece of a run."""
-
-    def __init__(self, sections: _Sections) -> None:
-        self._sections = sections
-
     def append(self, data: memoryview) -> None:
-        if len(data):
-            self._sections.put(_RUNS, data)
+        self.put(_RUNS, data)
 
     def read_into(self, offset: int, target: memoryview) -> None:
         raise NotImplementedError
@@ -127,7 +119,7 @@ def export_ledger(ledger: Ledger, write: Write) -> str:
         ids = np.ascontiguousarray(events[begin : begin + _EVENTS_AT_ONCE])
         sections.put(_EVENTS, ids.view(np.uint8).data)
     samples, width = ledger.header.len_sample, ledger.header.float_width
-    writer = RunWriter(samples, width, _RunSections(sections))
+    writer = RunWriter(samples, width, sections)
     reader = LedgerReader(ledger, lambda cells, _references: np.zeros_like(cells))
     for part in reader.parts(ledger.budget // 8):
         arena, keys, places = reader.load(part)
@@ -183,12 +175,9 @@ class _Source:
 
     def at_end(self) -> bool:
         """Whether no byte follows."""
-        while not self._held:
-            piece = next(self._pieces, None)
-            if piece is None:
-                return True
+        while not self._held and (piece := next(self._pieces, None)) is not None:
             self._held += piece
-        return False
+        return not self._held
 
 
 def _read_header(source: _Source) -> dict[str, Any]:

@@ -55,7 +55,6 @@ class HeldInMemory:
 
     def __init__(self) -> None:
         self._parts: list[Octets] = []
-        self._whole: Octets | None = None
 
     def append(self, data: memoryview) -> None:
         """Keep a copy."""
@@ -63,17 +62,13 @@ class HeldInMemory:
 
     def read_into(self, offset: int, target: memoryview) -> None:
         """Copy a part."""
-        whole = self._whole
-        if whole is None or len(self._parts) > 1:
-            whole = np.concatenate([np.zeros(0, np.uint8), *self._parts])
-            self._parts = [whole]
-            self._whole = whole
-        target[:] = whole[offset : offset + len(target)].data
+        if len(self._parts) != 1:
+            self._parts = [np.concatenate([np.zeros(0, np.uint8), *self._parts])]
+        target[:] = self._parts[0][offset : offset + len(target)].data
 
     def close(self) -> None:
         """Drop them."""
         self._parts.clear()
-        self._whole = None
 
 
 _PIECE = 1 << 20

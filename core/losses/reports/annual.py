@@ -43,13 +43,8 @@ from .report import (
 
 def subset_starts(samples: int) -> list[int]:
     """First samples of the subsets whose last sample is there: 1, 2, 4 and so on."""
-    starts = []
-    if samples > 1:
-        start = 1
-        while 2 * start - 1 <= samples:
-            starts.append(start)
-            start *= 2
-    return starts
+    count = (samples + 1).bit_length() - 1 if samples > 1 else 0
+    return [2**i for i in range(count)]
 
 
 ANALYTICAL = 1
@@ -113,16 +108,10 @@ class _Averages(_OfSubsets):
     """Analytical rows of all summaries first, as ``aalpy`` prints them."""
 
     def compute(self, batch: Batch) -> tuple[Rows, Rows]:
-        results = self.results(batch)
+        results = self.results(batch)[:, :, [annual.MEAN, annual.DEVIATION]]
         analytical, samples = (
-            as_rows(
-                self._dtype,
-                [batch.summaries, kind, of_kind[:, annual.MEAN], of_kind[:, annual.DEVIATION]],
-            )
-            for kind, of_kind in (
-                (ANALYTICAL, results[:, MEAN]),
-                (SAMPLE, results[:, ALL]),
-            )
+            as_rows(self._dtype, [batch.summaries, kind, *results[:, subset].T])
+            for kind, subset in ((ANALYTICAL, MEAN), (SAMPLE, ALL))
         )
         return analytical, samples
 

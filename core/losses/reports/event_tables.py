@@ -188,11 +188,6 @@ class _Samples(Occurrences):
         return super().take(rows)
 
 
-def _quantiles_together(setting: Setting) -> Occurrences:
-    """All quantiles for one occurrence, then for the next."""
-    return Occurrences(setting, group=len(setting.inputs["quantiles"]))
-
-
 def _of_periods(  # noqa: PLR0913 - what these reports differ in
     name: str,
     title: str,
@@ -240,7 +235,8 @@ QPLT = _of_periods(
     "qplt",
     "Quantile period loss table",
     _quantiles(2),
-    _quantiles_together,
+    # All quantiles for one occurrence, then for the next.
+    lambda setting: Occurrences(setting, group=len(setting.inputs["quantiles"])),
     needs=(QUANTILES,),
     buffer_rows=1 << 15,
 )

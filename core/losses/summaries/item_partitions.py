@@ -20,11 +20,10 @@ import numpy as np
 
 from ...arrays import Octets, Rows
 from .._kernels.summary_blocks import Written
-from ..buffer import as_octets
 from ..events import StreamEnd, StreamHeader
 from ..finishing import ParallelMap
 from ..format import SUMMARY_HEADER_SIZE
-from ..header import CommonHeader, header_bytes
+from ..header import CommonHeader
 from ..policy import Policy
 from ..sections import Section, SectionEnd, SectionLoop, SectionReceiver, Taken
 from ..seen import SeenEvents
@@ -32,13 +31,12 @@ from .sets import SummarySets
 from .summariser import (
     MAX_EVENT_BYTES,
     IndexSink,
+    SetStreams,
     StreamSink,
     Summariser,
     clear_written,
     grow_written,
     make_sums,
-    written_octets,
-    written_rows,
 )
 
 
@@ -274,13 +272,8 @@ class SectionedSummaries:
         count: int,
         map: ParallelMap[Section, SummarisedSection],  # noqa: A002 - as in SectionedRun
     ) -> None:
-        self._sink = sink
-        self._index = index
-        seen = [SeenEvents() for _ in range(count)]
-        self._summarisers = [SectionSummariser(sets, reading, events) for events in seen]
-        self._loop = SectionLoop(self._summarisers, seen, map)
-        self._set_ids = sets.set_ids
-        self._offsets: list[int] = []
+        self._streams = SetStreams(sets.set_ids, sink, index)
+        self._loop = SectionLoop(lambda _, seen: SectionSummariser(sets, reading, seen), count, map)
 
     def run(
         self, sections: Iterable[Section], observe: Callable[[SectionEnd], None]
@@ -297,21 +290,11 @@ class SectionedSummaries:
         return self._loop.run(self._summarise, self._hand_on, sections, observe)
 
     def _summarise(self, index: int, section: Section) -> tuple[SectionEnd, Written]:
-        return self._summarisers[index].summarise(section)
+        return self._loop.receivers[index].summarise(section)
 
     def _hand_on(self, index: int, written: Written) -> None:
-        summariser = self._summarisers[index]
-        if not self._offsets:
-            self._write_headers(summariser)
-        for number, set_id in enumerate(self._set_ids):
-            octets = written_octets(written, number)
-            if len(octets):
-                self._index(set_id, written_rows(written, number, self._offsets[number]))
-                self._offsets[number] += len(octets)
-                self._sink(set_id, octets)
+        summariser = self._loop.receivers[index]
+        if not self._streams.begun:
+            self._streams.begin(summariser.set_header)
+        self._streams.add(written)
         summariser.reuse(written)
-
-    def _write_headers(self, summariser: SectionSummariser) -> None:
-        for set_id in self._set_ids:
-            self._sink(set_id, as_octets(header_bytes(summariser.set_header(set_id))))
-        self._offsets = [SUMMARY_HEADER_SIZE for _ in self._set_ids]

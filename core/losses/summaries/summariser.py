@@ -19,7 +19,7 @@ is faulty is in no stream of summaries.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -52,24 +52,6 @@ _WRITTEN_BYTES = 1 << 18
 """Memory of the blocks of a set that wait to be handed on: within the second-level cache."""
 _SHORTEST_BLOCK = 8
 """Words of the shortest block, about."""
-
-
-def rows_bytes(sets: SummarySets, samples: int, most: int) -> int:
-    """Bytes of the rows of an event that touches every summary, ``most`` at most."""
-    return min(8 * (SPECIAL_COLUMNS + samples) * sets.summaries, most)
-
-
-def first_bytes(sets: SummarySets, samples: int, float_width: int) -> int:
-    """About the bytes of sums without rows, and of the first blocks written."""
-    of_columns = (SPECIAL_COLUMNS + samples) * (28 + float_width)
-    of_blocks = _WRITTEN_BYTES + 3 * (_WRITTEN_BYTES // _SHORTEST_BLOCK)
-    return of_columns + 4 * sets.summaries + 8 * sets.pair_count + of_blocks * len(sets.set_ids)
-
-
-def held_bytes(sums: Sums, written: Written) -> int:
-    """Bytes of sums without rows, and of blocks written."""
-    arrays = (*sums[1:], *written)
-    return sum(array.nbytes for array in arrays if array.base is None)
 
 
 def make_sums(sets: SummarySets, samples: int) -> Sums:
@@ -157,25 +139,53 @@ def clear_written(written: Written) -> None:
     written.blocks[:] = 0
 
 
-def written_octets(written: Written, index: int) -> Octets:
-    """The bytes of the blocks of a set, by its index."""
-    octets: Octets = written.words[index, : int(written.ends[index])].view(np.uint8)
-    return octets
-
-
-def written_rows(written: Written, index: int, offset: int) -> Rows:
-    """The index of the blocks of a set, the first of which begins at byte ``offset``."""
-    blocks = int(written.blocks[index])
-    rows = np.zeros(blocks, INDEX)
-    rows["summary_id"] = written.ids[index, :blocks]
-    rows["offset"] = 4 * written.starts[index, :blocks] + offset
-    return rows
-
-
 StreamSink = Callable[[int, Octets], None]
 """Takes (set id, the next bytes of its stream); they are valid only during the call."""
 IndexSink = Callable[[int, Rows], None]
-"""Takes (set id, rows of :data:`~.memory.INDEX`); the rows are valid only during the call."""
+"""Takes (set id, rows of :data:`INDEX`); the rows are valid only during the call."""
+
+
+class SetStreams:
+    """The streams of some sets: a header each, then blocks as they are written.
+
+    Args:
+        set_ids: the sets.
+        sink: receives the streams.
+        index: receives where in the streams each block begins, before the blocks.
+    """
+
+    def __init__(
+        self, set_ids: Sequence[int], sink: StreamSink, index: IndexSink | None = None
+    ) -> None:
+        self._set_ids = set_ids
+        self._sink = sink
+        self._index = index
+        self._offset = np.zeros(len(set_ids), np.int64)
+        self.begun = False
+        """Whether headers were handed on."""
+
+    def begin(self, header: Callable[[int], StreamHeader]) -> None:
+        """Hand on the header of each set."""
+        self.begun = True
+        self._offset[:] = SUMMARY_HEADER_SIZE
+        for set_id in self._set_ids:
+            self._sink(set_id, as_octets(header_bytes(header(set_id))))
+
+    def add(self, written: Written) -> None:
+        """Hand on blocks."""
+        for number, set_id in enumerate(self._set_ids):
+            octets: Octets = written.words[number, : written.ends[number]].view(np.uint8)
+            if not len(octets):
+                continue
+            if self._index is not None:
+                blocks = int(written.blocks[number])
+                rows = np.zeros(blocks, INDEX)
+                rows["summary_id"] = written.ids[number, :blocks]
+                rows["offset"] = 4 * written.starts[number, :blocks] + self._offset[number]
+                self._index(set_id, rows)
+            self._offset[number] += len(octets)
+            self._sink(set_id, octets)
+
 
 MAX_EVENT_BYTES = 1 << 31
 """Default bound on the memory of the sums of one event."""
@@ -222,11 +232,9 @@ class Summariser(StreamReceiver):
     ) -> None:
         super().__init__(policy, name, seen, expect_events, expect_bytes)
         self._sets = sets
-        self._sink = sink
-        self._index = index
+        self._streams = SetStreams(sets.set_ids, sink, index)
         self._zeros = int(zeros)
         self._max_event_bytes = max_event_bytes
-        self._offsets = [0 for _ in sets.set_ids]
         self._sums: Sums
         self._written: Written
         self._held = 0
@@ -239,12 +247,14 @@ class Summariser(StreamReceiver):
         return self._scanner.nbytes + self._held
 
     def _rows_bytes(self) -> int:
-        samples = self._scanner.known_header.len_sample
-        return rows_bytes(self._sets, samples, self._max_event_bytes)
+        """Bytes of the rows of an event that touches every summary, as many as it may have."""
+        columns = SPECIAL_COLUMNS + self._scanner.known_header.len_sample
+        return min(8 * columns * self._sets.summaries, self._max_event_bytes)
 
     def _count(self) -> None:
-        rows = max(self._sums.rows.nbytes, self._rows_bytes())
-        self._held = held_bytes(self._sums, self._written) + rows
+        arrays = (*self._sums[1:], *self._written)
+        held = sum(array.nbytes for array in arrays if array.base is None)
+        self._held = held + max(self._sums.rows.nbytes, self._rows_bytes())
 
     def set_header(self, set_id: int) -> StreamHeader:
         """The header of the stream of a set, once that of the item stream is known."""
@@ -294,10 +304,7 @@ class Summariser(StreamReceiver):
     def _begin(self, header: StreamHeader) -> None:
         self._check_kind(header)
         self._make_room()
-        for index, set_id in enumerate(self._sets.set_ids):
-            octets = as_octets(header_bytes(self.set_header(set_id)))
-            self._offsets[index] = SUMMARY_HEADER_SIZE
-            self._sink(set_id, octets)
+        self._streams.begin(self.set_header)
 
     def _check_kind(self, header: StreamHeader) -> None:
         source = self._scanner.name
@@ -326,10 +333,13 @@ class Summariser(StreamReceiver):
     def _make_room(self) -> None:
         header = self._scanner.known_header
         samples, width = header.len_sample, header.float_width
-        first = first_bytes(self._sets, samples, width)
-        # Who reads the streams unpacks blocks as large.
-        readers = len(self._sets.set_ids) * scratch_bytes(samples, width)
-        check_room("summaries", self._scanner.nbytes + first + readers + self._rows_bytes())
+        # Of sums without rows, about.
+        nbytes = (SPECIAL_COLUMNS + samples) * (28 + width)
+        nbytes += 4 * self._sets.summaries + 8 * self._sets.pair_count
+        # Who reads the streams that are written unpacks blocks as large.
+        of_set = _WRITTEN_BYTES + 3 * (_WRITTEN_BYTES // _SHORTEST_BLOCK)
+        nbytes += len(self._sets.set_ids) * (of_set + scratch_bytes(samples, width))
+        check_room("summaries", self._scanner.nbytes + nbytes + self._rows_bytes())
         self._sums = make_sums(self._sets, samples)
         self._make_written(0)
 
@@ -416,15 +426,6 @@ class Summariser(StreamReceiver):
 
     def _flush(self) -> None:
         """Hand on what has been written."""
-        if self.header is None:
-            return
-        written = self._written
-        for index, set_id in enumerate(self._sets.set_ids):
-            octets = written_octets(written, index)
-            if not len(octets):
-                continue
-            if self._index is not None:
-                self._index(set_id, written_rows(written, index, self._offsets[index]))
-            self._offsets[index] += len(octets)
-            self._sink(set_id, octets)
-        clear_written(written)
+        if self.header is not None:
+            self._streams.add(self._written)
+            clear_written(self._written)
