@@ -170,7 +170,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "app/state/sql.py": _STORES,
     "app/state/sqlite.py": _STORES,
     "app/state/sqlite_schema.py": _STORES,
-    "app/tiles/routes_tile.py": _DATASETS,
     "app/tiles/routes_reductions.py": _DATASETS,
     "app/tiles/routes_zarr.py": _DATASETS,
     "app/tiles/service.py": _PARTS,
