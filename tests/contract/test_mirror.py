@@ -275,6 +275,7 @@ ACROSS: dict[str, str] = {
     "tests/app/datasets/files/test_object_reads.py": "app/datasets/files/backends.py, of buckets",
     "tests/app/datasets/files/test_cursors.py": "places in app/datasets/files/seekable.py",
     "tests/app/datasets/test_own_decoders.py": "decoders of the operator's own, on opening",
+    "tests/app/decoding/test_fetched.py": "bytes a worker asks for, of app/decoding/watch.py",
     "tests/app/decoding/test_limits.py": "limits of app/decoding/base.py",
     "tests/app/decoding/test_hostile_files.py": "files made to harm, with and without a service",
     "tests/app/decoding/test_mutated_files.py": "damaged files through a service, and by scan",
