@@ -26,11 +26,11 @@ from app.server.drain import Drain
 from app.server.lanes.table import FRONT, LONG, QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.plain import Whole, send_range
+from core.iterate.sinks import npy_header
 from core.tiles.plan import Tile
 
 from .encoding import (
     npy_bytes,
-    npy_head,
     octets_of,
     partitions,
     plan_arrow,
@@ -126,7 +126,7 @@ def one_tile(view: OpenView, index: int, form: str, request: Request) -> WholeAn
     if not_modified(request.headers, etag):
         return WholeAnswer(304, headers)
     if request.method == "HEAD" and form != "json":
-        before = npy_head(view.plan.dtype, tile.shape) if form == "npy" else b""
+        before = npy_header(view.plan.dtype, tile.shape) if form == "npy" else b""
         return WholeAnswer(200, headers, length=len(before) + tile.nbytes)
     return WholeAnswer(200, headers, _ENCODERS[form](view, tile))
 
