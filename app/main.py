@@ -35,7 +35,7 @@ from app.runs.routes import uploads as run_uploads_routes
 from app.server.board import Board, WorkerSlot
 from app.settings import Settings
 from app.tiles import routes as tiles_routes
-from app.tiles import routes_reductions, routes_tile, routes_zarr
+from app.tiles import routes_reductions, routes_zarr
 
 _DESCRIPTION = (
     "Streams of binary records in exact, verifiable, resumable steps: event reports from "
@@ -45,7 +45,6 @@ _DESCRIPTION = (
 ROUTERS: tuple[Routes[Any], ...] = (
     # Routes are matched in this order, and each one tried takes 8 us: so routers with many small
     # requests come first.
-    routes_tile.router,
     datasets_routes.router,
     tiles_routes.router,
     pipelines_routes.router,

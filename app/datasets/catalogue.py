@@ -9,7 +9,7 @@ import tomllib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from .files.places import open_files
 from .files.roots import FileMissingError, Roots
 from .files.seekable import Cursors
 from .opened import OpenDataset, Opened, OpenItems
-from .opening import OwnDecoders, Source, find_function, open_array, open_items
+from .opening import Source, decoder_key, find_function, open_array, open_items, own_decoder
 from .permissions import check_paths
 from .spec import ITEM_FORMATS, CorrectionSpec, DatasetSpec, parse_dataset
 
@@ -96,7 +96,7 @@ class Catalogue:
         self._entries = entries
         self._buffers = buffers
         self._foreign = decoders
-        self._decoders = OwnDecoders()
+        self._own_decoder = cache(own_decoder)  # compiled once
         self.cursors = Cursors()
         for entry in entries.values():
             # A wrong name is an error at start, not of the first request.
@@ -342,7 +342,9 @@ class Catalogue:
             files, items = open_items(self.roots, spec, self._foreign, self.cursors)
             with on_error(files.close):
                 return OpenItems(spec, files, fingerprint(files), items)
-        source = open_array(self.roots, spec, self._decoders.of(spec), self._foreign)
+        key = decoder_key(spec)
+        decoder = None if key is None else self._own_decoder(*key)
+        source = open_array(self.roots, spec, decoder, self._foreign)
         files = source.files
         with on_error(files.close):
             backend = open_backend(spec.backend or DEFAULT, files, self._buffers)

@@ -8,7 +8,6 @@ process, so only the operator can name it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -41,29 +40,8 @@ from .items.segments import Items
 from .items.tables import TableItems
 from .spec import ITEM_FORMATS, DatasetSpec
 
-_Key = tuple[str, str, tuple[int, ...], int]
-
-
-class OwnDecoders:
-    """Decoders that catalogue entries name, each made, compiled and tried once."""
-
-    def __init__(self) -> None:
-        self._made: dict[_Key, Decoder] = {}
-        self._lock = threading.Lock()
-
-    def of(self, spec: DatasetSpec) -> Decoder | None:
-        """Return the decoder of an entry, or None if it names none.
-
-        Raises:
-            InvalidOptionError: there is no such function, or it fails to compile or to decode
-                a frame of zeros.
-        """
-        if (key := _key(spec)) is None:
-            return None
-        with self._lock:
-            if key not in self._made:
-                self._made[key] = _tried(*key)
-            return self._made[key]
+DecoderKey = tuple[str, str, tuple[int, ...], int]
+"""A function, and dtype, shape and stored bytes of the frames that it decodes."""
 
 
 def find_function(reference: str) -> Callable[..., None]:
@@ -103,15 +81,20 @@ def decoded(recording: Recording, spec: DatasetSpec) -> Recording:
     )
 
 
-def _key(spec: DatasetSpec) -> _Key | None:
+def decoder_key(spec: DatasetSpec) -> DecoderKey | None:
+    """Return what the decoder of an entry depends on; None if it names none."""
     if spec.decoder is None or spec.dtype is None or spec.sig_shape is None:
         return None
     assert spec.frame_bytes is not None  # noqa: S101 - required with a decoder
     return spec.decoder, spec.dtype, spec.sig_shape, spec.frame_bytes
 
 
-def _tried(reference: str, dtype: str, sig_shape: tuple[int, ...], size: int) -> Decoder:
-    """Make a decoder and decode a frame of zeros: a fault shows before data is read."""
+def own_decoder(reference: str, dtype: str, sig_shape: tuple[int, ...], size: int) -> Decoder:
+    """Make a decoder and decode a frame of zeros: a fault shows before data is read.
+
+    Raises:
+        InvalidOptionError: there is no such function, or it fails to compile or to decode it.
+    """
     function = find_function(reference)
     decoder = make_decoder(
         reference, np.dtype(dtype).newbyteorder("="), lambda _shape: size, function

@@ -23,19 +23,8 @@ from .files.backends import BACKENDS
 ITEM_FORMATS = ("loss", "parquet", "arrow", "lines")
 """Formats of items, which only pipelines read; all others are formats of arrays."""
 _ARRAY_MEMBERS = (
-    "array",
-    "dtype",
-    "nav_shape",
-    "sig_shape",
-    "sync_offset",
-    "partial",
-    "file_header",
-    "frame_header",
-    "frame_footer",
-    "axes",
-    "corrections",
-    "backend",
-    "decoder",
+    *("array", "dtype", "nav_shape", "sig_shape", "sync_offset", "partial"),
+    *("file_header", "frame_header", "frame_footer", "axes", "corrections", "backend", "decoder"),
 )
 OPERATORS = ("backend", "decoder", "frame_bytes")
 """Members that only the operator may set: they name code, and ways to load the server."""

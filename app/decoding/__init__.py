@@ -12,7 +12,7 @@ service each of these would end every request. So they run elsewhere:
     checks every number of it
 
 A file in a bucket has no descriptor: the worker, which has no network, asks for its bytes as it
-comes to need them, and gets them in memory of their own (:mod:`.fetched`).
+comes to need them, and gets them in memory of their own (:mod:`.watch`).
 
 Values that lie in a file as they are, as in most Arrow files, are not decoded at all: the worker
 says at which bytes, and the service reads these itself.

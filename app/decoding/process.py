@@ -29,9 +29,8 @@ from core.budget import check_room
 
 from . import wire
 from .base import DecoderLimits, LibraryMissingError, OpenHandle, Parse, RefusedError, Request, T
-from .fetched import Fetched, NotFetchedError, count
 from .segments import Segment, Segments
-from .watch import TimeUpError, Watch
+from .watch import Fetched, NotFetchedError, TimeUpError, Watch, count
 
 MAX_OPEN = 32
 """Subjects that a worker leaves open."""
@@ -40,14 +39,8 @@ _ENDING_SECONDS = 2.0
 _TEXT = 500
 """Maximum characters of a message from a worker."""
 _INHERITED = (
-    "PATH",
-    "LANG",
-    "LC_ALL",
-    "LD_LIBRARY_PATH",
-    "HDF5_PLUGIN_PATH",
-    "PYTHONPATH",
-    "PYTHONHOME",
-    "VIRTUAL_ENV",
+    *("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "HDF5_PLUGIN_PATH"),
+    *("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"),
 )
 """Variables a worker gets: none that holds a secret."""
 _NOTHING: Octets = np.zeros(0, np.uint8)

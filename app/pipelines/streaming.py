@@ -23,6 +23,7 @@ from app.tiles.encoding import arrow_bytes, npy_bytes, octets_of
 from core.arrays import Array
 from core.budget import Scope, current
 from core.errors import PositionError
+from core.iterate.arrow_sink import fixed_array
 from core.iterate.base import Column, Field, Ragged, State
 from core.iterate.wrapped import Profile
 from core.pipelines.pipeline import Step
@@ -174,24 +175,15 @@ def _arrow(fields: tuple[Field, ...], step: Step, batch: Batch) -> bytes:
 
 
 def _arrow_column(column: Column, field: Field) -> Any:  # noqa: ANN401 - pyarrow's
-    if isinstance(column, Ragged):
-        values = _arrow_values(column.values[: column.offsets[-1]], field)
-        offsets: Any = pa.array(column.offsets)
-        return pa.LargeListArray.from_arrays(offsets, values)
-    return _arrow_values(column, field)
-
-
-def _arrow_values(values: Array, field: Field) -> Any:  # noqa: ANN401 - pyarrow's
-    """Convert values of any shape; axes after the first become lists of fixed size."""
-    if values.dtype.names is not None or values.dtype.kind == "c":
+    if field.dtype.names is not None or field.dtype.kind == "c":
         raise NotAcceptableError(
-            f"Arrow has no type for {field.name!r}, which is {values.dtype}", hint="Request frames"
+            f"Arrow has no type for {field.name!r}, which is {field.dtype}", hint="Request frames"
         )
-    native = np.ascontiguousarray(values, values.dtype.newbyteorder("="))
-    array: Any = pa.array(native.reshape(-1))
-    for size in reversed(values.shape[1:]):
-        array = pa.FixedSizeListArray.from_arrays(array, size)
-    return array
+    if not isinstance(column, Ragged):
+        return fixed_array(column)
+    values = fixed_array(column.values[: column.offsets[-1]])
+    offsets: Any = pa.array(column.offsets)
+    return pa.LargeListArray.from_arrays(offsets, values)
 
 
 OVER_BUDGET = {"memory": "bytes", "cpu": "time", "items": "time"}

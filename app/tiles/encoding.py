@@ -151,15 +151,6 @@ def npy_bytes(tile: Array) -> bytes:
     return file.getvalue()
 
 
-def npy_head(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
-    """Return what an npy file of such a tile begins with."""
-    file = io.BytesIO()
-    descr = np.lib.format.dtype_to_descr(dtype)
-    header = {"descr": descr, "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(file, header)
-    return file.getvalue()
-
-
 def tile_values(tile: Array) -> bytes:
     """Encode a tile as nested JSON arrays; complex numbers as [real, imaginary].
 

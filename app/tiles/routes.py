@@ -1,8 +1,9 @@
-"""Routes of views: plans, streams of tiles, raw bytes."""
+"""Routes of views: single tiles, plans, streams of tiles, raw bytes."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
 from typing import Annotated
@@ -12,21 +13,32 @@ from fastapi import Query
 from fastapi.responses import Response
 from starlette.requests import Request
 
-from app.errors import NotAcceptableError, TooLargeError
-from app.http.answers import head_response
+from app.errors import NotAcceptableError, NotFoundError, TooLargeError
+from app.http.answers import WholeAnswer, head_response
 from app.http.dependencies import DrainDep, IdentityDep, Routes
 from app.http.identity import Identity, identity_of
 from app.http.json_bodies import json_response, send_json
 from app.http.media_types import MEDIA_TYPES
-from app.http.negotiation import answer_coding
+from app.http.negotiation import answer_coding, not_modified
 from app.http.openapi import NOT_MODIFIED, content_response, json_body, problem_responses
 from app.http.trail import name_resource
 from app.server.drain import Drain
 from app.server.lanes.table import FRONT, LONG, QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.plain import Whole, send_range
+from core.iterate.sinks import npy_header
+from core.tiles.plan import Tile
 
-from .encoding import partitions, plan_arrow, plan_json, plan_summary, tile_codec
+from .encoding import (
+    npy_bytes,
+    octets_of,
+    partitions,
+    plan_arrow,
+    plan_json,
+    plan_summary,
+    tile_codec,
+    tile_values,
+)
 from .service import TileService
 from .streaming import stored_bytes, tile_bytes, tile_stream
 from .views import OpenView
@@ -64,6 +76,7 @@ _MAX_BODY = 64 << 20
 """Size of a view in bytes: its mask or list may select many millions of frames."""
 _VIEW = json_body(VIEW, {"select": {"nav": [[0, 2], [0, 2]]}, "dtype": "<f4"})
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 416, 422, 429, 503)
+_TILE_PROBLEMS = problem_responses(400, 401, 403, 404, 406, 409, 410, 412, 413, 422, 503)
 _FRAMES = content_response(200, MEDIA_TYPES["frames"])
 _JSON = content_response(200, "application/json")
 _PLAN = content_response(200, "application/json", MEDIA_TYPES["arrow"])
@@ -74,6 +87,98 @@ CodecName = Annotated[str | None, Query(description="Codec that compresses each 
 MaxTiles = Annotated[int | None, Query(ge=1, description="Maximum number of tiles to send")]
 First = Annotated[int, Query(ge=0, description="Index of the first tile to list")]
 Count = Annotated[int, Query(ge=0, le=MAX_COUNT, description="Number of tiles to list")]
+
+
+MEDIA = {"bin": MEDIA_TYPES["bin"], "npy": "application/x-npy", "json": "application/json"}
+"""Media type of each format."""
+
+
+def check_format(form: str) -> None:
+    """Check that tiles are available in a format.
+
+    Raises:
+        NotAcceptableError: they are not.
+    """
+    if form not in _ENCODERS:
+        raise NotAcceptableError(
+            f"tiles are not available as {form[:40]!r}", hint="Request bin, npy or json"
+        )
+
+
+def one_tile(view: OpenView, index: int, form: str, request: Request) -> WholeAnswer:
+    """Answer with one tile of a view.
+
+    Args:
+        view: the view.
+        index: index of the tile.
+        form: a key of ``MEDIA``.
+        request: the request, whose ``If-None-Match`` may avoid reading the tile.
+
+    Raises:
+        NotFoundError: there is no such tile.
+        CoreError, ServiceError: the tile cannot be read.
+    """
+    if not 0 <= index < view.plan.tiles:
+        raise NotFoundError(f"the view has tiles 0 to {view.plan.tiles - 1}")
+    tile = view.plan.tile(index)
+    etag = view.etag(f"{index}-{form}")
+    headers = _headers(view, tile, etag, form)
+    if not_modified(request.headers, etag):
+        return WholeAnswer(304, headers)
+    if request.method == "HEAD" and form != "json":
+        before = npy_header(view.plan.dtype, tile.shape) if form == "npy" else b""
+        return WholeAnswer(200, headers, length=len(before) + tile.nbytes)
+    return WholeAnswer(200, headers, _ENCODERS[form](view, tile))
+
+
+def _headers(view: OpenView, tile: Tile, etag: str, form: str) -> Mapping[str, str]:
+    return {
+        "Content-Type": MEDIA[form],
+        "ETag": etag,
+        "Cache-Control": "no-cache",
+        "Thalweg-Dtype": view.plan.dtype.str,
+        "Thalweg-Shape": json.dumps(list(tile.shape)),
+        "Thalweg-Origin": json.dumps(list(tile.origin)),
+        "Thalweg-Token": view.tokens.token(tile.index + 1),
+    }
+
+
+_ENCODERS: Mapping[str, Callable[[OpenView, Tile], bytes | memoryview]] = {
+    "bin": lambda view, tile: octets_of(view.read(tile)),
+    "npy": lambda view, tile: npy_bytes(view.read(tile)),
+    "json": lambda view, tile: tile_values(view.read(tile)),
+}
+
+
+# The first route: viewers request single tiles constantly, so the way to them is short.
+@router.get(
+    "/views/{name}/tiles/{index}",
+    responses=content_response(200, *MEDIA.values()) | NOT_MODIFIED | _TILE_PROBLEMS,
+)
+@in_lane(QUICK)
+async def view_tile(
+    tiles: TileService,
+    ident: str,
+    name: str,
+    index: int,
+    request: Request,
+    format: Annotated[str, Query(description="bin, npy or json")] = "bin",  # noqa: A002 - the option's name
+) -> ExchangeResponse:
+    """Send one tile as raw values, npy or JSON."""
+    # Not a dependency: FastAPI takes as long to resolve one as we take to read a tile.
+    who = identity_of(request.scope)
+    check_format(format)
+
+    def answer() -> WholeAnswer:
+        with closing(tiles.views.registered(who, name, ident)) as view:
+            return one_tile(view, index, format, request)
+
+    async def handle(exchange: Exchange) -> None:
+        # Opened, read and encoded in one call: a trip to a thread and back costs as much
+        # as reading a small tile.
+        await (await tiles.threads.start(answer)).send(exchange)
+
+    return ExchangeResponse(handle)
 
 
 async def _stream(

@@ -33,7 +33,7 @@ from core.arrays import Floats
 from .encoding import npy_bytes, octets_of, values_header
 from .pictures import MAPS, check_map, png, scaled
 from .reductions import ReductionJob
-from .routes_tile import MEDIA
+from .routes import MEDIA
 from .service import TileService
 
 router = Routes(

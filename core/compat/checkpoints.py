@@ -6,7 +6,7 @@ A checkpoint names what it is of, and its version, so that no iterator takes tha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from .errors import CheckpointError
 
@@ -88,6 +88,29 @@ class Saved:
         if not isinstance(values, list | tuple) or len(values) != count:
             raise CheckpointError(f"a checkpoint of {self._name} needs {count} {field}")
         return list(values)
+
+
+class _Beginning(Saved):
+    """What is saved of an iterator that begins: zeros, and no states."""
+
+    def __init__(self) -> None:
+        self._values = {}
+
+    def __getitem__(self, field: str) -> Any:  # noqa: ANN401 - opaque
+        return None
+
+    def count(self, field: str, limit: int = MAX_COUNT) -> int:
+        """Return 0."""
+        del field, limit
+        return 0
+
+    def states(self, field: str, count: int) -> list[Any]:
+        """Return None for each, the state of a source that begins."""
+        del field
+        return [None] * count
+
+
+BEGINNING: Final[Saved] = _Beginning()
 
 
 def whole(value: object, label: str, limit: int = MAX_COUNT) -> int:

@@ -85,13 +85,14 @@ def arrow_type(field: Field) -> pa.DataType:
 
 def _array(column: Column, field: Field) -> pa.Array[Any]:
     if not isinstance(column, Ragged):
-        return _fixed(column)
+        return fixed_array(column)
     values = column.values[column.offsets[0] : column.offsets[-1]]
     offsets = pa.array(column.offsets - column.offsets[0])
-    return pa.LargeListArray.from_arrays(offsets, _fixed(values), type=arrow_type(field))
+    return pa.LargeListArray.from_arrays(offsets, fixed_array(values), type=arrow_type(field))
 
 
-def _fixed(values: Array) -> pa.Array[Any]:
+def fixed_array(values: Array) -> pa.Array[Any]:
+    """The values as an Arrow array; axes after the first become lists of fixed size."""
     flat = np.ascontiguousarray(values.astype(values.dtype.newbyteorder("="), copy=False))
     result: pa.Array[Any] = pa.array(flat.reshape(-1))
     for size in reversed(values.shape[1:]):

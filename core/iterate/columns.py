@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -33,12 +34,17 @@ def field_of(name: str, column: Column) -> Field:
             objects.
     """
     ragged = isinstance(column, Ragged)
-    values = column.values if isinstance(column, Ragged) else column
+    values = values_of(column)
     is_array = isinstance(values, np.ndarray)
     if not is_array or values.ndim == 0 or values.dtype.hasobject:
         found = f"{values.dtype} of shape {values.shape}" if is_array else type(values).__name__
         raise PipelineError(f"column {name!r} is {found}", field=name, hint=_COLUMN)
     return Field(name, values.dtype, values.shape[1:], ragged)
+
+
+def values_of(column: Column) -> Array:
+    """The values of a column, those of all items one after the other if it is ragged."""
+    return column.values if isinstance(column, Ragged) else column
 
 
 def schema_of(block: Mapping[str, Column]) -> Schema:
@@ -162,6 +168,35 @@ def _joined(columns: Sequence[Column], field: Field) -> Column:
         ),
         offsets_of(np.concatenate([np.empty(0, np.int64), *lengths])),
     )
+
+
+def gather(owners: Indices, read: Callable[[int, Indices | slice], Block], schema: Schema) -> Block:
+    """Read items of several owners, those of each at once, in the order they are asked for.
+
+    Args:
+        owners: the owner of each item, shape (n,).
+        read: returns the items of an owner, given their places in ``owners``.
+        schema: fields of the items.
+    """
+    if not len(owners):
+        return empty_block(schema)
+    is_ascending = bool(np.all(owners[1:] >= owners[:-1]))
+    order = None if is_ascending else np.argsort(owners, kind="stable")
+    if order is not None:
+        owners = owners[order]
+    edges = [*np.flatnonzero(np.r_[True, owners[1:] != owners[:-1]]).tolist(), len(owners)]
+    joined = concatenate(
+        [
+            read(int(owners[a]), slice(a, b) if order is None else order[a:b])
+            for a, b in pairwise(edges)
+        ],
+        schema,
+    )
+    if order is None:
+        return joined
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    return take_block(joined, back)
 
 
 def empty_block(schema: Schema) -> Block:

@@ -21,7 +21,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from ..arrays import Array
 from ..errors import OptionError, StateError
-from .base import Block, Ragged, Schema, Sequential, Stage, State, check_state, in_order
+from .base import Block, Schema, Sequential, Stage, State, check_state, in_order
 from .columns import block_length
 from .limits import Clock
 from .sources import fingerprint_of
@@ -324,11 +324,6 @@ class ItemIterator(Checkpointed[Item]):
                 raise StopIteration
             self._before, self._after = self._after, after
             self._block, self._served, self._held = block, 0, held
-        item = {name: _value(column, self._served) for name, column in self._block.items()}
+        item = {name: column[self._served] for name, column in self._block.items()}
         self._served += 1
         return item
-
-
-def _value(column: Array | Ragged, index: int) -> Array:
-    value: Array = column[index]
-    return value

@@ -45,6 +45,7 @@ from .columns import (
     check_positions,
     concatenate,
     empty_block,
+    gather,
     slice_block,
     take_block,
 )
@@ -265,23 +266,7 @@ class Mix(Indexed):
             return self.inputs[0].at(positions)
         current().hold("mix", _GATHER_BYTES * len(positions))
         which, index = self._plan.at(positions)
-        return _gather(self.inputs, which, index)
-
-
-def _gather(inputs: Sequence[Indexed], which: Indices, index: Indices) -> Block:
-    """Item ``index[k]`` of input ``which[k]``."""
-    order = np.argsort(which, kind="stable")
-    ends = np.searchsorted(which[order], np.arange(len(inputs) + 1))
-    blocks = []
-    for j, stage in enumerate(inputs):
-        indices = index[order[ends[j] : ends[j + 1]]]
-        if len(indices):
-            blocks.append(stage.at(indices))
-    back = np.empty(len(order), np.int64)
-    back[order] = np.arange(len(order))
-    if not blocks:
-        return empty_block(inputs[0].schema)
-    return take_block(concatenate(blocks, inputs[0].schema), back)
+        return gather(which, lambda j, places: self.inputs[j].at(index[places]), self.schema)
 
 
 class _Cycled(Indexed):

@@ -26,7 +26,7 @@ from ..budget import current
 from ..rng import MAX_LENGTH
 from .base import MAX_ITEMS, Block, Column, Indexed, Ragged
 from .blocks import BlockPermutation
-from .columns import block_bytes, check_positions, offsets_of, take_block
+from .columns import block_bytes, check_positions, offsets_of, take_block, values_of
 from .options import bounded, one_of, refuse, seed_key, whole
 
 _FEW_BYTES = 1 << 20
@@ -260,10 +260,10 @@ class Window(Indexed):
         offsets = offsets_of(lengths)
         indices = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths)
         block = self._read(indices)
-        return {name: Ragged(_values(column), offsets) for name, column in block.items()}
+        return {name: Ragged(values_of(column), offsets) for name, column in block.items()}
 
     def _windows(self, column: Column, shape: tuple[int, int], starts: Indices) -> Column:
-        values = _values(column)
+        values = values_of(column)
         if self._keep:  # no window of an endless stage is cut
             return Ragged(values, np.arange(len(starts) + 1, dtype=np.int64) * self._width)
         return values.reshape(*shape, *values.shape[1:])
@@ -277,7 +277,3 @@ class Window(Indexed):
             current().hold("window", block_bytes(block) // max(high + 1 - low, 1) * len(indices))
             return take_block(block, indices - low)
         return self.inner.at(indices)
-
-
-def _values(column: Column) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
-    return column.values if isinstance(column, Ragged) else column

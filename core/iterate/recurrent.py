@@ -24,8 +24,8 @@ import numpy as np
 from .._jit import kernel
 from ..arrays import Array, Floats
 from ..errors import StateError
-from .base import Block, Counting, Field, Ragged, Stage, State, check_state, in_order
-from .columns import block_length, unique_names
+from .base import Block, Counting, Field, Stage, State, check_state, in_order
+from .columns import block_length, unique_names, values_of
 from .options import one_of, refuse
 
 _HALF = 32
@@ -221,8 +221,7 @@ class Scan(Counting):
         check_state(state, self.initial)
         split = 2 * self._run.cells
         block, after = self.inner.take(state[split:], count)
-        column = block[self._field]
-        values = column.values if isinstance(column, Ragged) else column
+        values = values_of(block[self._field])
         if not block_length(block):
             empty = {name: np.empty(0, kind) for name, kind in self._run.outputs.items()}
             return self._with(block, empty), (*state[:split], *after)

@@ -9,18 +9,7 @@ import numpy as np
 from ..arrays import Indices
 from ..budget import Scope, current
 from ..errors import StateError, TransformError
-from .base import (
-    Block,
-    Column,
-    Counting,
-    Indexed,
-    Ragged,
-    Schema,
-    Stage,
-    State,
-    check_state,
-    in_order,
-)
+from .base import Block, Counting, Indexed, Ragged, Schema, Stage, State, check_state, in_order
 from .columns import block_bytes, check_positions, concatenate, take_block, take_column
 from .options import refuse
 
@@ -38,17 +27,6 @@ def _ragged_field(inner: Stage, field: str) -> Schema:
         hint = "Only ragged fields can be flattened."
         raise refuse(f"there is no ragged field {field!r}", hint, "field")
     return tuple(replace(f, ragged=False) if f.name == field else f for f in inner.schema)
-
-
-def _flattened(block: Block, field: str, outer: Indices, elements: Indices) -> Block:
-    """Value ``elements[k]`` of a field, beside the other fields of item ``outer[k]``."""
-    columns: dict[str, Column] = {}
-    for name, column in block.items():
-        if name == field and isinstance(column, Ragged):
-            columns[name] = column.values[elements]
-        else:
-            columns[name] = take_column(column, outer)
-    return columns
 
 
 class SelectMany(Counting):
@@ -162,7 +140,11 @@ class SelectManyIndexed(Indexed):
         ):
             raise TransformError(f"items of {self._field!r} have other lengths than declared")
         elements = positions - self._offsets[outer] + column.offsets[:-1][back]
-        return _flattened(block, self._field, back, elements)
+        values = column.values[elements]
+        return {
+            name: values if name == self._field else take_column(other, back)
+            for name, other in block.items()
+        }
 
 
 def select_many(inner: Stage, *, field: str, offsets: Indices | None = None) -> Stage:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ..arrays import Array
 from ..errors import OptionError, ShapeError
 from .base import Block, Column, Field, Ragged
-from .columns import block_length
+from .columns import block_length, values_of
 
 _NPY_HEADER = 128
 """Bytes of an npy header with room for any length."""
@@ -137,14 +137,7 @@ class NpyWriter(_Plain):
         file.write(bytes(self._size))
 
     def _header(self, items: int) -> bytes:
-        result = io.BytesIO()
-        described = {
-            "descr": np.lib.format.dtype_to_descr(self._dtype),
-            "fortran_order": False,
-            "shape": (items, *self._field.shape),
-        }
-        np.lib.format.write_array_header_1_0(result, described)
-        return result.getvalue()
+        return npy_header(self._dtype, (items, *self._field.shape))
 
     def _finish(self) -> None:
         result = self._header(self._items)
@@ -153,6 +146,15 @@ class NpyWriter(_Plain):
         self._seekable.seek(self._start)
         self._seekable.write(head.ljust(self._size - 1) + b"\n")
         self._seekable.seek(0, io.SEEK_END)
+
+
+def npy_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    """What an npy file of such an array begins with, in C order."""
+    file = io.BytesIO()
+    descr = np.lib.format.dtype_to_descr(dtype)
+    header = {"descr": descr, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, header)
+    return file.getvalue()
 
 
 class RawWriter(_Plain):
@@ -244,7 +246,7 @@ def column_of(block: Block, field: Field) -> Column:
     column = block.get(field.name)
     if column is None:
         raise OptionError(f"a block lacks the field {field.name!r}")
-    values = column.values if isinstance(column, Ragged) else column
+    values = values_of(column)
     if values.dtype != field.dtype or values.shape[1:] != field.shape:
         raise OptionError(
             f"items of {field.name!r} are {values.dtype} of shape {values.shape[1:]}, "

@@ -20,7 +20,7 @@ from ..budget import current
 from ..errors import names_hint
 from ..rng import Key, below, bits, uniform
 from .base import Block, Column, Field, Ragged, Schema
-from .columns import unique_names
+from .columns import unique_names, values_of
 from .options import NUMBERS, Args, Arguments, refuse
 
 
@@ -227,7 +227,7 @@ def _flatten(arguments: Arguments, schema: Schema) -> Transform:
     out = replace(field, shape=(size,))
 
     def function(block: Block) -> Block:
-        values = _plain(block, field.name)
+        values = values_of(block[field.name])
         return {**block, field.name: values.reshape(len(values), size)}
 
     return function, _replaced(schema, field, out)
@@ -307,7 +307,7 @@ def _comparison(
         field, value = args.field(scalar=True), args.number("value")
         if exact and field.dtype.kind in "iu":
             _check_known(field, value)
-        return lambda block: compare(_plain(block, field.name), value)
+        return lambda block: compare(values_of(block[field.name]), value)
 
     return make
 
@@ -317,11 +317,6 @@ def _check_known(field: Field, value: float) -> None:
     limits = np.iinfo(field.dtype)
     if value != int(value) or not limits.min <= value <= limits.max:
         raise refuse(f"value is {value:g}", f"{field.name} is {field.dtype}: none equals that.")
-
-
-def _plain(block: Block, name: str) -> Array:
-    column = block[name]
-    return column.values if isinstance(column, Ragged) else column
 
 
 def _interval(args: Args, default: float | None = None) -> tuple[float, float]:
@@ -337,7 +332,7 @@ def _between(arguments: Arguments, schema: Schema) -> Predicate:
     field, (low, high) = args.field(scalar=True), _interval(args)
 
     def predicate(block: Block) -> Mask:
-        values = _plain(block, field.name)
+        values = values_of(block[field.name])
         return (values >= low) & (values < high)
 
     return predicate
@@ -346,7 +341,7 @@ def _between(arguments: Arguments, schema: Schema) -> Predicate:
 def _finite(arguments: Arguments, schema: Schema) -> Predicate:
     """Whether a value is finite."""
     field = Args(arguments, schema, ("field",)).field(scalar=True)
-    return lambda block: np.isfinite(_plain(block, field.name))
+    return lambda block: np.isfinite(values_of(block[field.name]))
 
 
 def _length_between(arguments: Arguments, schema: Schema) -> Predicate:

@@ -30,7 +30,7 @@ from .placement import check_placement, is_sequential
 from .reading import RUN_BYTES, BatchReader, IndexedStepper
 from .spec import PipelineSpec, parse_spec
 from .stage import Batching, OpenSource, Sizing, StageSpec
-from .stepping import SequentialStepper, Step, Stepper, with_fixed_epochs
+from .stepping import SequentialStepper, Step, Stepper
 
 __all__ = [
     "Bounds",
@@ -151,9 +151,7 @@ class Pipeline:
             TransformError: a transform fails on an item.
         """
         self.check(state)
-        self.check_ranks(rank, world)
-        step = self._stepper.step(state, lambda n: (rank * n // world, (rank + 1) * n // world))
-        return None if step is None else with_fixed_epochs(step, self._batching.epoch_size)
+        return self.reader(rank, world).step(state)
 
     def emptiness(self) -> str:
         """What became of the items, once :meth:`step` has found no batch after the first state."""
@@ -182,14 +180,11 @@ class Pipeline:
             OptionError: there is no such rank, or there are more ranks than rows.
         """
         self.check_ranks(rank, world)
-        return BatchReader(
-            self._stepper,
-            lambda n: (rank * n // world, (rank + 1) * n // world),
-            self._run,
-            self._batching.epoch_size,
-            every=every,
-            clock=clock,
-        )
+
+        def rows(count: int) -> tuple[int, int]:
+            return rank * count // world, (rank + 1) * count // world
+
+        return BatchReader(self._stepper, rows, self._run, every, clock)
 
     def check_ranks(self, rank: int, world: int) -> None:
         """Check that ``world`` ranks can share a batch, and that ``rank`` is one of them.
@@ -273,14 +268,11 @@ def _batch_costs(
 
 
 def _batching(stages: Sequence[StageSpec], builder: Builder) -> Batching:
-    """Collect the settings of the stage that makes batches, and of those after it."""
-    batching = Batching(size=1, epochs=builder.epochs)
     schema = builder.chain(0).schema
+    settings: dict[str, Any] = {"epochs": builder.epochs}
     for stage in stages:
-        shape = OPERATIONS[stage.op].shape
-        if shape is not None:
-            batching = shape(batching, stage, schema)
-    return batching
+        settings |= OPERATIONS[stage.op].shape(stage, schema)
+    return Batching(**settings)
 
 
 def _stepper(batch: StageSpec, builder: Builder, batching: Batching, last: StageSpec) -> Stepper:

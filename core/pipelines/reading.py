@@ -14,6 +14,7 @@ run that fails is read again batch by batch, so that those before the failure ar
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from ..iterate.base import Block, Indexed, State
 from ..iterate.columns import slice_block
 from ..iterate.limits import Clock
 from .stage import Batching
-from .stepping import Rows, Step, Stepper, pad_rows, with_fixed_epochs
+from .stepping import Rows, Step, Stepper, pad_rows
 
 RUN_BYTES = 4 << 20
 """Bytes of the blocks that all stages hold for a run: a third of it and less are batches."""
@@ -148,10 +149,6 @@ class IndexedStepper(Stepper):
         block = chain.at(np.arange(start + min(low, count), start + count, dtype=np.int64))
         return pad_rows(block, high - low)
 
-    def fate(self) -> tuple[int | None, int]:
-        """As :class:`Stepper` says: no item is read."""
-        return None, 0
-
     def skip(self, state: State, count: int) -> State:
         """Add to the batch number."""
         end = self.end
@@ -167,26 +164,17 @@ class BatchReader:
         stepper: makes them.
         rows: chooses those of a rank.
         most: batches of a run at most.
-        epoch_size: batches of an epoch, if fixed.
         every: distance from each batch to the next one that is asked for.
         clock: measures how long batches take; without one, each is read alone.
     """
 
-    def __init__(  # noqa: PLR0913 - each is independent
-        self,
-        stepper: Stepper,
-        rows: Rows,
-        most: int,
-        epoch_size: int | None,
-        *,
-        every: int = 1,
-        clock: Clock | None = None,
+    def __init__(
+        self, stepper: Stepper, rows: Rows, most: int, every: int, clock: Clock | None
     ) -> None:
         self._stepper = stepper
         self._rows = rows
         self._most = 1 if clock is None else min(most, _MOST)
         self._clock = clock or float
-        self._epoch_size = epoch_size
         self._every = every
         self._size = 1
         self._next: int | None = None
@@ -209,7 +197,11 @@ class BatchReader:
         step = self._run[self._at]
         self._at += 1
         self._next = step.sequence + self._every
-        return with_fixed_epochs(step, self._epoch_size)
+        size = self._stepper.batching.epoch_size
+        if size is None:
+            return step
+        ends = (step.sequence + 1) % size == 0 or step.data_finished
+        return replace(step, epoch=step.sequence // size, ends_epoch=ends)
 
     def _read(self, state: State) -> Sequence[Step]:
         begin = self._clock()

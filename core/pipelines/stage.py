@@ -62,15 +62,10 @@ class StageSpec:
 
     def to_json(self) -> dict[str, Any]:
         """The stage as JSON values, with every option."""
-        values = {"op": self.op, **_copied(self.options)}
+        values: dict[str, Any] = {"op": self.op, **json.loads(json.dumps(self.options))}
         if self.inputs:
             values[INPUTS] = [[stage.to_json() for stage in stages] for stages in self.inputs]
         return values
-
-
-def _copied(options: Mapping[str, Any]) -> dict[str, Any]:
-    copied: dict[str, Any] = json.loads(json.dumps(options))
-    return copied
 
 
 def located(spec: StageSpec, make: Callable[[], T]) -> T:
@@ -214,17 +209,17 @@ class Operation:
     """One kind of stage."""
 
     name: str
-    takes: Takes
-    """The kind of input; a stage that takes nothing begins a list of stages."""
     options: Mapping[str, Option]
+    takes: Takes = "items"
+    """The kind of input; a stage that takes nothing begins a list of stages."""
     complete: Callable[[Options, int], None] | None = None
     """Checks options against each other and the number of inputs; fills in derived ones."""
     make: Make | None = None
     """Builds the stage; None if items pass unchanged."""
     make_batches: Callable[[StageSpec, Stage, Path], BucketBatch] | None = None
     """Builds a stage that cuts batches itself; None if batches have a fixed size."""
-    shape: Callable[[Batching, StageSpec, Schema], Batching] | None = None
-    """Adds its settings to the batching of items of a schema."""
+    shape: Callable[[StageSpec, Schema], Mapping[str, Any]] = lambda _spec, _schema: {}
+    """Its settings of the batching of items of a schema: members of ``Batching``."""
     cost: Callable[[Sizing], Cost] = lambda _taken: Cost()
     """The cost of its tables and of resuming it."""
     note: Callable[[BuildContext, Stage], str | None] = lambda _context, _built: None

@@ -30,7 +30,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -124,9 +124,9 @@ class Stepper(ABC):
             PositionError: fewer batches remain.
         """
 
-    @abstractmethod
     def fate(self) -> tuple[int | None, int]:
         """If there is no batch: items read for the first one, None if unknown; and those left."""
+        return None, 0
 
     def _rank_block(
         self, read: Callable[[int, int], Block], low: int, high: int, total: int
@@ -325,14 +325,3 @@ def _padded(column: Column, count: int) -> Column:
     out = np.zeros(shape, column.dtype)
     out[: len(column)] = column
     return out
-
-
-def with_fixed_epochs(step: Step, epoch_size: int | None) -> Step:
-    """The step, its epoch counted in batches if epochs have a fixed size."""
-    if epoch_size is None:
-        return step
-    return replace(
-        step,
-        epoch=step.sequence // epoch_size,
-        ends_epoch=(step.sequence + 1) % epoch_size == 0 or step.data_finished,
-    )

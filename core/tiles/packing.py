@@ -25,19 +25,11 @@ class Decoder:
     name: str
     dtype: np.dtype[Any]
     """Dtype of the decoded pixels."""
-    bytes_of: Callable[[Shape], int]
-    """Returns the packed size in bytes of a frame of a shape."""
+    frame_bytes: Callable[[Shape], int]
+    """Returns the packed size in bytes of a frame of a shape; a ShapeError if there is none."""
     kernel: Kernel
     sample_shape: Shape | None = None
     """Shape of a small frame for the warm-up; None for decoders of a caller."""
-
-    def frame_bytes(self, sig_shape: Shape) -> int:
-        """Return the packed size of a frame in bytes.
-
-        Raises:
-            ShapeError: frames of this shape cannot be packed this way.
-        """
-        return self.bytes_of(sig_shape)
 
     def decode(self, raw: Octets, stride: int, out: Array, sig_shape: Shape) -> None:
         """Decode frames that begin ``stride`` bytes apart.

@@ -120,16 +120,6 @@ class Ranges:
         apart = (between > gap) | (between < 0) | (self.files[1:] != self.files[:-1])
         return _ends(apart, len(self.files))
 
-    def portions(self, size: int) -> list[tuple[int, int]]:
-        """Group successive ranges into portions of about ``size`` bytes.
-
-        Returns:
-            Index of the first range of each portion, and the index after its last one.
-        """
-        total = np.cumsum(self.stops - self.starts)
-        number = (total - 1) // size
-        return _ends(number[1:] != number[:-1], len(total))
-
     def loads(self, gap: int, capacity: int, page: int) -> Iterator[Load]:
         """Cover the ranges with hulls of whole pages; yield as many as fit into the buffer.
 

@@ -189,16 +189,8 @@ def _base64_pieces(bits: bytes) -> Iterator[bytes]:
 
 
 MEMBERS = {
-    "select",
-    "sig",
-    "bin",
-    "tile_shape",
-    "target_bytes",
-    "dtype",
-    "casting",
-    "corrections",
-    "sync_offset",
-    "missing",
+    *("select", "sig", "bin", "tile_shape", "target_bytes"),
+    *("dtype", "casting", "corrections", "sync_offset", "missing"),
 }
 """Members of a view in JSON."""
 

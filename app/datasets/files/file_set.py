@@ -38,6 +38,11 @@ class ReadFailedError(ServiceError):
     code = "read-failed"
 
 
+def changed(name: str, change: str) -> DataChangedError:
+    """Return the error that a file, known by a name, is not as it was opened."""
+    return DataChangedError(f"{name!r} {change} since it was opened", file=name, change=change)
+
+
 @contextmanager
 def on_error(undo: Callable[[], object]) -> Iterator[None]:
     """Undo what came before the block if the block fails."""
@@ -129,7 +134,7 @@ class FileSet:
     @property
     def infos(self) -> tuple[FileInfo, ...]:
         """Name and size of each file."""
-        return tuple(FileInfo(file.path.name, file.known.size) for file in self._files)
+        return tuple(FileInfo(self.name(k), self.size(k)) for k in range(len(self)))
 
     def name(self, file: int) -> str:
         """Return the base name of a file."""
@@ -397,8 +402,7 @@ class FileSet:
 
     def changed(self, file: int, change: str) -> DataChangedError:
         """Build the error for a changed file."""
-        detail = f"{self.name(file)!r} {change} since it was opened"
-        return DataChangedError(detail, file=self.name(file), change=change)
+        return changed(self.name(file), change)
 
     def failed(self, file: int, error: EOFError | OSError) -> NoReturn:
         """Raise the error for a failed read.

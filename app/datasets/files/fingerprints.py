@@ -77,13 +77,10 @@ def prefix_fingerprint(files: FileSet, stops: Sequence[int], whole: Collection[i
     if len(stops) > len(files):
         raise ValueError(f"{len(stops)} files of {len(files)}")
     digest = blake2b(digest_size=FINGERPRINT_SIZE, person=_PREFIX)
-    for index, stop in enumerate(stops):
+    for index, stop in (*enumerate(stops), *((index, files.size(index)) for index in whole)):
         if not 0 <= stop <= files.size(index):
             raise ValueError(f"{stop} bytes of {files.size(index)}")
         digest.update(_describe(files, index, stop) + files.ends(index, stop))
-    for index in whole:
-        size = files.size(index)
-        digest.update(_describe(files, index, size) + files.ends(index, size))
     return _finished(digest, files)
 
 

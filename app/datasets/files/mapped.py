@@ -73,21 +73,8 @@ _madvise = ctypes.CDLL(None, use_errno=True).madvise
 _madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 LOCAL = frozenset(
     (
-        "bcachefs",
-        "btrfs",
-        "erofs",
-        "ext2",
-        "ext3",
-        "ext4",
-        "f2fs",
-        "jfs",
-        "nilfs2",
-        "overlay",
-        "ramfs",
-        "squashfs",
-        "tmpfs",
-        "xfs",
-        "zfs",
+        *("bcachefs", "btrfs", "erofs", "ext2", "ext3", "ext4", "f2fs", "jfs"),
+        *("nilfs2", "overlay", "ramfs", "squashfs", "tmpfs", "xfs", "zfs"),
     )
 )
 """Kinds of file systems, as the kernel names them."""

@@ -13,14 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.errors import BusyError, DataChangedError, TooLargeError
+from app.errors import BusyError, TooLargeError
 from core.arrays import Octets
 from core.budget import Scope
-from core.tiles.recording import FileInfo
 
 from .buckets import Bucket
 from .fetching import PART, parts, result
-from .file_set import FileSet, OneFile
+from .file_set import FileSet, OneFile, changed
 from .identity import Identity, Lent, State
 from .roots import FileMissingError
 
@@ -264,17 +263,10 @@ class StoreObjects(ObjectSet):
         self._prefixes = prefixes
         super().__init__(bucket, list(found.values()), list(found))
 
-    @property
-    def infos(self) -> tuple[FileInfo, ...]:
-        """Names relative to the store, and sizes."""
-        return tuple(FileInfo(self.name(k), self.size(k)) for k in range(len(self)))
-
     def _there(self) -> Iterator[Found | None]:
         there = _inside(self._bucket, str(self.top), self._prefixes)
         for name in there.keys() - self.indices.keys():
-            raise DataChangedError(
-                f"{name!r} was added since it was opened", file=name, change="was added"
-            )
+            raise changed(name, "was added")
         return iter([there.get(name) for name in self.indices])
 
     def check_missing(self, name: str) -> None:

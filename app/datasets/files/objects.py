@@ -43,7 +43,7 @@ from obstore.store import ObjectStore, from_url
 from app.errors import DataChangedError, ServiceError
 from core.arrays import Octets
 
-from .file_set import ReadFailedError
+from .file_set import ReadFailedError, changed
 from .roots import FileMissingError
 
 if TYPE_CHECKING:
@@ -154,9 +154,9 @@ class Objects:
         try:
             octets = self._get(found, start, stop)
         except PreconditionError as e:
-            raise _changed(name, "was modified") from e
+            raise changed(name.rpartition("/")[2], "was modified") from e
         except FileNotFoundError as e:
-            raise _changed(name, "was removed") from e
+            raise changed(name.rpartition("/")[2], "was removed") from e
         except (BaseError, OSError) as e:
             raise _failed(name, e) from e
         if len(octets) != stop - start:
@@ -217,11 +217,6 @@ def _unreliable(what: str) -> ReadFailedError:
         hint="The operator can use one that heeds conditions on reads, or copy the files to a"
         " directory",
     )
-
-
-def _changed(name: str, change: str) -> DataChangedError:
-    name = name.rpartition("/")[2]
-    return DataChangedError(f"{name!r} {change} since it was opened", file=name, change=change)
 
 
 def _failed(name: str, error: Exception) -> ReadFailedError:

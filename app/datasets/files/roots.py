@@ -36,7 +36,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn
 
 from app.errors import BusyError, InvalidOptionError, ServiceError, TooLargeError
 
@@ -45,8 +45,6 @@ from .visits import Visits, numerically, watched
 
 if TYPE_CHECKING:
     from .buckets import Bucket
-
-T = TypeVar("T")
 
 MAX_FILES = 100_000
 """Default maximum number of files of one dataset."""

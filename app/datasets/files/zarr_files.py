@@ -14,13 +14,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from app.errors import DataChangedError
 from core.budget import current
 from core.errors import FormatError
 from core.tiles.formats.arrays import ArrayInfo, check, choose
-from core.tiles.recording import FileInfo
 
-from .file_set import FileSet, on_error
+from .file_set import FileSet, changed, on_error
 from .identity import CLOCK_STEP, Identity, is_young
 from .object_set import StoreObjects
 from .roots import Roots
@@ -83,11 +81,6 @@ class StoreFiles(FileSet):
             self.verify()
 
     @property
-    def infos(self) -> tuple[FileInfo, ...]:
-        """Names relative to the store, and sizes."""
-        return tuple(FileInfo(name, self.size(k)) for k, name in enumerate(self._names))
-
-    @property
     def metadata(self) -> frozenset[int]:
         """Indices of the metadata files."""
         return frozenset(k for k, name in enumerate(self._names) if Path(name).name == METADATA)
@@ -111,7 +104,7 @@ class StoreFiles(FileSet):
             except OSError:
                 same = False
             if not same:
-                raise self._change(path.relative_to(self.top).as_posix(), "was modified")
+                raise changed(path.relative_to(self.top).as_posix(), "was modified")
 
     def _is_as_listed(self, path: Path, known: Identity, now: Identity) -> bool:
         """Whether a directory that is not as it was known has the same entries nevertheless.
@@ -152,11 +145,7 @@ class StoreFiles(FileSet):
                 hint="Copy the store again from its origin, and register it anew",
             )
         if os.path.lexists(self.top / name):
-            raise self._change(name, "was added")
-
-    @staticmethod
-    def _change(name: str, change: str) -> DataChangedError:
-        return DataChangedError(f"{name!r} {change} since it was opened", file=name, change=change)
+            raise changed(name, "was added")
 
 
 Store = StoreFiles | StoreObjects

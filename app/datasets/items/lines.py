@@ -10,12 +10,13 @@ import numpy as np
 from core.arrays import Indices
 from core.budget import check_room
 from core.errors import FormatError, LimitError
-from core.iterate.base import Column, Field, Indexed, Ragged, Schema
+from core.iterate.base import Column, Field, Ragged, Schema
 from core.iterate.columns import offsets_of
+from core.losses.indexing import Points
 
 from ..files.file_set import FileSet
 from ..files.seekable import Cursors, Plain, Seekable, open_seekable
-from .segments import Segmented, number_segments, select_fields, stops_of
+from .segments import Pointed
 
 MAX_LINE = 64 << 20
 """Maximum length of a line in bytes."""
@@ -29,7 +30,7 @@ _COPIES = 4
 """Arrays as large as a segment that splitting it into lines takes."""
 
 
-class LineItems:
+class LineItems(Pointed):
     """Lines of one or more text files, in the order of the files.
 
     A line ends with a line feed, optionally after a carriage return. The last line of a
@@ -50,7 +51,7 @@ class LineItems:
         self._files = files
         last = len(files) - 1
         self._texts: list[Seekable] = []
-        self._points: list[_Points] = []
+        self._lines: list[Points] = []
         for file in range(len(files)):
             text = open_seekable(files, file, cursors)
             growing = files.growing and file == last
@@ -63,49 +64,28 @@ class LineItems:
             points = _Points(files.name(file), _SPACING[text.coding])
             for piece in _cut(text.scan()):
                 points.add(piece)
-            points.finish(growing=growing)
             self._texts.append(text)
-            self._points.append(points)
+            self._lines.append(points.finish(growing=growing))
 
     def schema(self, unit: str) -> Schema:
         """Return the single field ``text``: the bytes of a line, uint8, ragged."""
         assert unit in self.units  # noqa: S101 - there is no other
         return (Field("text", np.dtype(np.uint8), ragged=True),)
 
-    def count(self, unit: str) -> int:
-        """Return the number of lines in all files."""
+    def _points(self, unit: str) -> Sequence[Points]:
         assert unit in self.units  # noqa: S101 - there is no other
-        return sum(points.lines[-1] for points in self._points)
+        return self._lines
 
-    def source(self, unit: str, fields: Sequence[str] | None) -> Indexed:
-        """Return a source of the lines.
+    def _load(self, unit: str, file: int, number: int) -> Mapping[str, Column]:
+        start, stop = self._points(unit)[file].offsets[number : number + 2]
+        check_room("lines", _COPIES * (stop - start))
+        return {"text": lines_of(self._texts[file].read(start, stop))}
 
-        Raises:
-            OptionError: there is no such field.
-        """
-        schema = select_fields(self.schema(unit), fields)
-        segments, starts = number_segments(points.lines for points in self._points)
-
-        def load(number: int) -> dict[str, Column]:
-            file, segment = segments[number]
-            start, stop = self._points[file].offsets[segment : segment + 2]
-            check_room("lines", _COPIES * (stop - start))
-            return {"text": lines_of(self._texts[file].read(start, stop))}
-
-        return Segmented(schema, starts, load)
-
-    def stops(self, unit: str, count: int) -> tuple[int, ...]:
-        """Return the leading bytes of each file that the first ``count`` lines depend on."""
-        assert unit in self.units  # noqa: S101 - there is no other
-        return stops_of((points.lines[-1] for points in self._points), count, self._stop)
-
-    def _stop(self, file: int, count: int) -> int:
-        """Return the offset after the first ``count`` lines of a file."""
-        points, text = self._points[file], self._texts[file]
+    def _stop(self, unit: str, file: int, number: int, more: int) -> int:
+        points, text = self._points(unit)[file], self._texts[file]
         if not isinstance(text, Plain):
             return self._files.size(file)
-        number = int(np.searchsorted(points.lines, count, side="right")) - 1
-        start, more = points.offsets[number], count - points.lines[number]
+        start = points.offsets[number]
         if not more:
             return start
         ends = _newlines(text.read(start, points.offsets[number + 1]))
@@ -118,8 +98,10 @@ class LineItems:
             "codings": [text.coding for text in self._texts],
             # Maximum number of decoded bytes read to reach a line.
             "seek_bytes": max(
-                points.widest if isinstance(text, Plain) else -(-text.size // text.checkpoints)
-                for text, points in zip(self._texts, self._points, strict=True)
+                max(np.diff(points.offsets).tolist(), default=0)
+                if isinstance(text, Plain)
+                else -(-text.size // text.checkpoints)
+                for text, points in zip(self._texts, self._lines, strict=True)
             ),
         }
 
@@ -129,12 +111,12 @@ class _Points:
 
     Attributes:
         offsets: byte at which each segment begins, then the end of the last line.
-        lines: index of the first line of each segment, then the number of lines.
+        numbers: index of the first line of each segment, then the number of lines.
     """
 
     def __init__(self, source: str, spacing: int) -> None:
         self.offsets = [0]
-        self.lines = [0]
+        self.numbers = [0]
         self._source = source
         self._spacing = spacing
         self._at = 0
@@ -152,13 +134,13 @@ class _Points:
             due = (begins // self._spacing) > (previous // self._spacing)
             for index in np.flatnonzero(due).tolist():
                 self.offsets.append(int(begins[index]))
-                self.lines.append(self._count + index + 1)
+                self.numbers.append(self._count + index + 1)
             self._count += len(begins)
             self._begin = int(begins[-1])
         self._at += len(piece)
         self._check_length(self._begin, self._at, 0)
         while len(self.offsets) > MAX_POINTS:
-            del self.offsets[1::2], self.lines[1::2]
+            del self.offsets[1::2], self.numbers[1::2]
             self._spacing *= 2
 
     def _check_length(self, start: int, stop: int, number: int) -> None:
@@ -173,22 +155,18 @@ class _Points:
                 source=self._source,
             )
 
-    def finish(self, *, growing: bool) -> None:
-        """Complete the index at the end of the file."""
+    def finish(self, *, growing: bool) -> Points:
+        """Return the index, complete at the end of the file."""
         end = self._begin
         if self._at > self._begin and not growing:
             end = self._at
             self._count += 1
-        if self.lines[-1] == self._count:
+        if self.numbers[-1] == self._count:
             self.offsets[-1] = end
         else:
             self.offsets.append(end)
-            self.lines.append(self._count)
-
-    @property
-    def widest(self) -> int:
-        """Size of the largest segment in bytes."""
-        return max(np.diff(self.offsets).tolist(), default=0)
+            self.numbers.append(self._count)
+        return Points(self.offsets, self.numbers)
 
 
 def _cut(pieces: Iterable[bytes]) -> Iterator[bytes]:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from core.budget import check_room, current
 from core.errors import FormatError, TruncatedError
-from core.iterate.base import Column, Field, Indexed, Ragged, Schema
+from core.iterate.base import Column, Field, Ragged, Schema
 from core.losses.events import StreamHeader
 from core.losses.format import LOSS_DTYPES, Kind
 from core.losses.indexing import LossColumns, Points, StreamIndex, read_columns
@@ -25,7 +24,7 @@ from core.slices import slices
 
 from ..files.file_set import FileSet
 from ..files.seekable import RENEWING
-from .segments import Segmented, number_segments, select_fields, stops_of
+from .segments import Pointed
 
 SPACING = 64 << 10
 """Minimum number of bytes between two points of the index."""
@@ -45,7 +44,7 @@ class _Stream:
     points: dict[str, Points]
 
 
-class LossItems:
+class LossItems(Pointed):
     """Events, or blocks, of one or more loss streams in the order of their files.
 
     Args:
@@ -128,43 +127,16 @@ class LossItems:
             block = (*block, Field("exposure", np.dtype("<f8")))
         return (*block, *pairs)
 
-    def count(self, unit: str) -> int:
-        """Return the number of events, or blocks, in all files."""
-        return sum(stream.points[unit].numbers[-1] for stream in self._streams)
+    def _points(self, unit: str) -> Sequence[Points]:
+        return [stream.points[unit] for stream in self._streams]
 
-    def source(self, unit: str, fields: Sequence[str] | None) -> Indexed:
-        """Return a source of the events, or blocks.
-
-        Raises:
-            OptionError: there is no such field.
-        """
-        schema = select_fields(self.schema(unit), fields)
-        numbers = (stream.points[unit].numbers for stream in self._streams)
-        segments, starts = number_segments(numbers)
-        names = [field.name for field in schema]
-
-        def load(number: int) -> dict[str, Column]:
-            block = self._load(unit, *segments[number])
-            return {name: block[name] for name in names}
-
-        return Segmented(schema, starts, load)
-
-    def _load(self, unit: str, file: int, number: int) -> dict[str, Column]:
+    def _load(self, unit: str, file: int, number: int) -> Mapping[str, Column]:
         columns = self._read(unit, file, number)
         noun = self.header.kind.block_noun
         return _event_columns(columns, noun) if unit == "event" else _block_columns(columns, noun)
 
-    def stops(self, unit: str, count: int) -> tuple[int, ...]:
-        """Return the leading bytes of each file that the first ``count`` items depend on."""
-        counts = (stream.points[unit].numbers[-1] for stream in self._streams)
-        return stops_of(counts, count, partial(self._stop, unit))
-
-    def _stop(self, unit: str, file: int, count: int) -> int:
-        """Return the offset after the first ``count`` items of a file."""
-        points = self._streams[file].points[unit]
-        number = int(np.searchsorted(points.numbers, count, side="right")) - 1
-        start = points.offsets[number]
-        more = count - points.numbers[number]
+    def _stop(self, unit: str, file: int, number: int, more: int) -> int:
+        start = self._streams[file].points[unit].offsets[number]
         if not more:
             return start
         columns = self._read(unit, file, number)

@@ -24,8 +24,9 @@ order, and blockwise shuffles, come back to the same ones.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,7 +36,8 @@ from core.arrays import Indices
 from core.budget import current
 from core.errors import OptionError, names_hint
 from core.iterate.base import Block, Column, Indexed, Schema
-from core.iterate.columns import block_bytes, check_positions, concatenate, empty_block, take_block
+from core.iterate.columns import block_bytes, check_positions, empty_block, gather, take_block
+from core.losses.indexing import Points
 
 
 class Items(Protocol):
@@ -98,41 +100,6 @@ def select_fields(schema: Schema, fields: Sequence[str] | None) -> Schema:
     return tuple(field for field in schema if field.name in fields)
 
 
-def number_segments(files: Iterable[Sequence[int]]) -> tuple[list[tuple[int, int]], Indices]:
-    """Number the segments of several files one after the other.
-
-    Args:
-        files: of each file, index of the first item of each segment, then the number of items.
-
-    Returns:
-        File of each segment and its number in the file, and ``starts`` as of ``Segmented``.
-    """
-    segments: list[tuple[int, int]] = []
-    starts = [0]
-    for file, numbers in enumerate(files):
-        segments += [(file, number) for number in range(len(numbers) - 1)]
-        first = starts[-1]
-        starts += [first + number for number in numbers[1:]]
-    return segments, np.array(starts, np.int64)
-
-
-def stops_of(counts: Iterable[int], count: int, stop: Callable[[int, int], int]) -> tuple[int, ...]:
-    """Return the leading bytes of each file that the first ``count`` items depend on.
-
-    Args:
-        counts: number of items in each file.
-        count: number of items.
-        stop: returns those bytes of a file, given its index and how many of its items.
-    """
-    stops: list[int] = []
-    for file, items in enumerate(counts):
-        stops.append(stop(file, min(count, items)))
-        count -= items
-        if count <= 0:
-            break
-    return tuple(stops)
-
-
 class Segmented(Indexed):
     """Items in segments; several threads may read at once.
 
@@ -176,24 +143,11 @@ class Segmented(Indexed):
     def _of_several(self, positions: Indices) -> Block:
         current().hold("items", _INDEX_BYTES * len(positions))
         owners = np.searchsorted(self._starts, positions, side="right") - 1
-        order = (
-            None if bool(np.all(owners[1:] >= owners[:-1])) else np.argsort(owners, kind="stable")
-        )
-        if order is not None:
-            owners = owners[order]
-        begins = np.flatnonzero(np.r_[True, owners[1:] != owners[:-1]])
-        edges = [*begins.tolist(), len(owners)]
-        parts = []
-        for number, segment in enumerate(owners[begins].tolist()):
-            group = slice(edges[number], edges[number + 1])
-            rows = positions[group if order is None else order[group]] - self._starts[segment]
-            parts.append(take_block(self._segment(segment), rows))
-        joined = concatenate(parts, self.schema)
-        if order is None:
-            return joined
-        inverse = np.empty(len(order), np.int64)
-        inverse[order] = np.arange(len(order))
-        return take_block(joined, inverse)
+
+        def read(segment: int, places: Indices | slice) -> Block:
+            return take_block(self._segment(segment), positions[places] - self._starts[segment])
+
+        return gather(owners, read, self.schema)
 
     def _segment(self, number: int) -> Block:
         with self._lock:
@@ -215,6 +169,62 @@ class Segmented(Indexed):
         if grown > 0:
             keep_for_request("items", grown)
         return block
+
+
+class Pointed(ABC):
+    """Items of files of which points are known: an offset for every so many items."""
+
+    @abstractmethod
+    def schema(self, unit: str) -> Schema:
+        """Return the fields of an item."""
+
+    @abstractmethod
+    def _points(self, unit: str) -> Sequence[Points]:
+        """Return the points of each file."""
+
+    @abstractmethod
+    def _load(self, unit: str, file: int, number: int) -> Mapping[str, Column]:
+        """Decode the items from a point of a file to the next one."""
+
+    @abstractmethod
+    def _stop(self, unit: str, file: int, number: int, more: int) -> int:
+        """Return the leading bytes that ``more`` items after a point of a file depend on."""
+
+    def count(self, unit: str) -> int:
+        """Return the number of items in all files."""
+        return sum(points.numbers[-1] for points in self._points(unit))
+
+    def source(self, unit: str, fields: Sequence[str] | None) -> Indexed:
+        """Return a source of the items.
+
+        Raises:
+            OptionError: there is no such field.
+        """
+        schema = select_fields(self.schema(unit), fields)
+        segments: list[tuple[int, int]] = []
+        starts = [0]
+        for file, points in enumerate(self._points(unit)):
+            segments += [(file, number) for number in range(len(points.numbers) - 1)]
+            first = starts[-1]
+            starts += [first + number for number in points.numbers[1:]]
+
+        def load(number: int) -> dict[str, Column]:
+            columns = self._load(unit, *segments[number])
+            return {field.name: columns[field.name] for field in schema}
+
+        return Segmented(schema, np.array(starts, np.int64), load)
+
+    def stops(self, unit: str, count: int) -> tuple[int, ...]:
+        """Return the leading bytes of each file that the first ``count`` items depend on."""
+        stops: list[int] = []
+        for file, points in enumerate(self._points(unit)):
+            taken = min(count, points.numbers[-1])
+            number = int(np.searchsorted(points.numbers, taken, side="right")) - 1
+            stops.append(self._stop(unit, file, number, taken - points.numbers[number]))
+            count -= taken
+            if count <= 0:
+                break
+        return tuple(stops)
 
 
 class ItemRange(Indexed):

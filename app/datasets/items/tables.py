@@ -32,7 +32,7 @@ from ..files.file_set import FileSet
 from ..files.foreign import ForeignFile, number, sequence, text
 from .segments import Segmented, select_fields
 
-PARQUET, ARROW = "parquet", "arrow"
+ARROW = "arrow"
 _DTYPE = re.compile(r"[|<][biuf][1248]|<[Mm]8\[(D|s|ms|us|ns)\]")
 _LOCATED = 32
 """Parts whose columns are located at once."""

@@ -85,12 +85,12 @@ class Chain:
             octets = undo(octets, max_encoded(nbytes))
         if self.compressors:
             # The first compressor gives the values, and so exactly their size.
-            undo, fill = self.compressors[0], _FILLERS.get(self.compressors[0])
-            if fill is not None:
+            undo = self.compressors[0]
+            if undo is _zstd:  # straight to where the values belong, without a copy
                 plain = not self.transposes and self.dtype.isnative
                 if room is None or not plain:
                     room = np.empty(stored, self.dtype)
-                if fill(octets, room.reshape(-1).view(np.uint8).data):
+                if _fill_zstd(octets, room.reshape(-1).view(np.uint8).data):
                     return room if plain else self._transposed(room)
             octets = undo(octets, nbytes)
         if len(octets) != nbytes:
@@ -224,5 +224,3 @@ def _crc32c(octets: Octets, bound: int) -> Octets:
 
 
 _COMPRESSORS: dict[str, Undo] = {"gzip": _gzip, "zstd": _zstd, "blosc": _blosc, "crc32c": _crc32c}
-_FILLERS: dict[Undo, Callable[[Octets, memoryview], bool]] = {_zstd: _fill_zstd}
-"""The compressors that decompress straight to where the values belong, without a copy."""

@@ -15,8 +15,7 @@ from typing import Any, NoReturn
 import h5py
 import numpy as np
 
-from .hdf5_chunks import Chunks
-from .hdf5_places import offset_of, stretches_of
+from .hdf5_chunks import Chunks, offset_of, stretches_of
 from .octets import DescriptorFile
 from .requests import Fault, Pending, Request
 

@@ -107,43 +107,53 @@ def preload() -> None:
 
 def open_subject(form: str, arguments: Mapping[str, Any], descriptors: Sequence[int]) -> Table:
     """Open a file; see ``serving.Format``."""
-    size = arguments["size"]
     kind = DescriptorFile if form == "parquet" else MappedFile
     file = kind.of(arguments, descriptors)
     try:
-        return Table(file, size)
+        return _opened(file, arguments["size"])
     except BaseException:
         file.close()
         raise
 
 
-class Table:
+def _opened(file: DescriptorFile, size: int) -> Table:
+    if isinstance(file, MappedFile):
+        head = bytes(file.read(min(len(_ARROW_FILE), size)))
+        file.seek(0)
+        table: Table = _ArrowFile(file) if head == _ARROW_FILE else _ArrowStream(file, size)
+    else:
+        table = _Parquet(file)
+    if len(table.parts) > _MAX_PARTS:
+        raise Fault(f"it has more than {_MAX_PARTS} parts", "Write it with larger ones")
+    return table
+
+
+class Table(ABC):
     """An open file of one table; see ``serving.OpenHandle``.
 
     Args:
-        file: the file, which ``close`` closes: an Arrow file if it is mapped, else parquet.
-        size: its size in bytes.
-
-    Attributes:
-        parts: (number, rows, decoded bytes) of each row group or record batch.
+        file: the file, which ``close`` closes.
     """
 
-    def __init__(self, file: DescriptorFile, size: int) -> None:
+    schema: pa.Schema
+    parts: Sequence[tuple[int, int, int]]
+    """(number, rows, decoded bytes) of each row group or record batch."""
+
+    def __init__(self, file: DescriptorFile) -> None:
         self._file = file
-        if isinstance(file, MappedFile):
-            head = bytes(file.read(min(len(_ARROW_FILE), size)))
-            file.seek(0)
-            is_file = head == _ARROW_FILE
-            self._reader: _Reader = _ArrowFile(file) if is_file else _ArrowStream(file, size)
-        else:
-            self._reader = _Parquet(pa.PythonFile(file, mode="r"))
-        self.parts = self._reader.parts
-        if len(self.parts) > _MAX_PARTS:
-            raise Fault(f"it has more than {_MAX_PARTS} parts", "Write it with larger ones")
+
+    @abstractmethod
+    def _read(self, number: int, names: Sequence[str]) -> pa.Table:
+        """Read columns of a part."""
+
+    def _locate(self, numbers: Sequence[int], names: Sequence[str]) -> Iterator[Places]:
+        """Yield where columns of parts lie in the file, up to the first that is not in it."""
+        del numbers, names
+        yield None
 
     def act(self, request: Request) -> dict[str, Any] | Pending:
         """Describe the table, locate columns of parts, or read columns of a part."""
-        schema, arguments = self._reader.schema, request.arguments
+        schema, arguments = self.schema, request.arguments
         if request.action == "describe":
             return {
                 "fields": [describe(field) for field in schema],
@@ -151,10 +161,10 @@ class Table:
                 "parts": [list(part) for part in self.parts],
             }
         if request.action == "read":
-            table = self._reader.read(arguments["number"], arguments["names"])
+            table = self._read(arguments["number"], arguments["names"])
             return columns(table, arguments["names"])
         if request.action == "locate":
-            return {"parts": list(self._reader.locate(arguments["numbers"], arguments["names"]))}
+            return {"parts": list(self._locate(arguments["numbers"], arguments["names"]))}
         raise ValueError(request.action)
 
     def explain(self, error: Exception) -> Fault:
@@ -167,26 +177,10 @@ class Table:
         self._file.close()
 
 
-class _Reader(ABC):
-    """The file, as its format has it."""
-
-    schema: pa.Schema
-    parts: Sequence[tuple[int, int, int]]
-    """(number, rows, bytes) of each row group or record batch."""
-
-    @abstractmethod
-    def read(self, number: int, names: Sequence[str]) -> pa.Table:
-        """Read columns of a part."""
-
-    def locate(self, numbers: Sequence[int], names: Sequence[str]) -> Iterator[Places]:
-        """Yield where columns of parts lie in the file, up to the first that is not in it."""
-        del numbers, names
-        yield None
-
-
-class _Parquet(_Reader):
-    def __init__(self, view: pa.PythonFile) -> None:
-        self._reader = pq.ParquetFile(view, pre_buffer=False)
+class _Parquet(Table):
+    def __init__(self, file: DescriptorFile) -> None:
+        super().__init__(file)
+        self._reader = pq.ParquetFile(pa.PythonFile(file, mode="r"), pre_buffer=False)
         self.schema = self._reader.schema_arrow
         groups = [
             self._reader.metadata.row_group(k) for k in range(self._reader.metadata.num_row_groups)
@@ -195,30 +189,25 @@ class _Parquet(_Reader):
             (k, group.num_rows, max(group.total_byte_size, 0)) for k, group in enumerate(groups)
         ]
 
-    def read(self, number: int, names: Sequence[str]) -> pa.Table:
+    def _read(self, number: int, names: Sequence[str]) -> pa.Table:
         table = self._reader.read_row_group(number, columns=list(names), use_threads=False)
         table.validate()
         return table
 
 
-class _Arrow(_Reader):
-    """An Arrow file or stream.
+class _Arrow(Table):
+    """An Arrow file or stream."""
 
-    Args:
-        file: the file.
-    """
-
-    def __init__(self, file: MappedFile) -> None:
-        self._file = file
+    _file: MappedFile
 
     @abstractmethod
     def _batch(self, number: int) -> Any:  # noqa: ANN401 - pyarrow's
         """Return a batch, as it is in the file where nothing has to be decompressed."""
 
-    def read(self, number: int, names: Sequence[str]) -> pa.Table:
+    def _read(self, number: int, names: Sequence[str]) -> pa.Table:
         return _validated(self._batch(number), names)
 
-    def locate(self, numbers: Sequence[int], names: Sequence[str]) -> Iterator[Places]:
+    def _locate(self, numbers: Sequence[int], names: Sequence[str]) -> Iterator[Places]:
         for number in numbers:
             places = places_of(self._batch(number), names, self._file)
             yield places

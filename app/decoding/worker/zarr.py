@@ -11,7 +11,7 @@ import json
 import math
 import os
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -146,8 +146,8 @@ class _Shards:
 
     def chunks(
         self, descriptor: int, size: int, corner: list[int], box: Box
-    ) -> list[tuple[list[int], int, int | None]]:
-        """List the chunks of a shard that a box touches: corner, first byte, byte after the last.
+    ) -> Iterator[tuple[list[int], int, int | None]]:
+        """Find the chunks of a shard that a box touches: corner, first byte, byte after the last.
 
         The last is None for a chunk that is missing.
         """
@@ -160,17 +160,15 @@ class _Shards:
         for (a, b), start, step, count in zip(box, corner, self.inner, self._grid, strict=True):
             low, high = max(a - start, 0) // step, -(-(b - start) // step)
             ranges.append(range(low, min(high, count)))
-        found: list[tuple[list[int], int, int | None]] = []
         for cell in itertools.product(*ranges):
             first, length = (int(n) for n in index[cell])
             where = [c + k * n for c, k, n in zip(corner, cell, self.inner, strict=True)]
             if (first, length) == (_NO_CHUNK, _NO_CHUNK):
-                found.append((where, 0, None))
-                continue
-            if first + length > size or length > self._max_bytes:
+                yield where, 0, None
+            elif first + length > size or length > self._max_bytes:
                 raise Fault(f"the index of a shard of {size} bytes names {first} + {length}")
-            found.append((where, first, first + length))
-        return found
+            else:
+                yield where, first, first + length
 
 
 def _bytes(descriptor: int, start: int, stop: int) -> bytearray:

@@ -119,20 +119,12 @@ class Reader:
         return step, step.current
 
 
-class StopFlag:
-    """Set by a writer that accepts no further records."""
+class StopFlag(threading.Event):
+    """Set by a writer that accepts no further records, to end the task."""
 
     def __init__(self, name: str) -> None:
+        super().__init__()
         self.name = name
-        self._event = threading.Event()
-
-    def set(self) -> None:
-        """End the task."""
-        self._event.set()
-
-    def is_set(self) -> bool:
-        """Whether the task is to end."""
-        return self._event.is_set()
 
 
 class Writer:

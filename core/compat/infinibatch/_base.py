@@ -7,11 +7,11 @@ iterator and version, so that an iterator refuses the checkpoints of others.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Self
 
 from ...errors import StateError
-from ..checkpoints import VERSION, Saved
+from ..checkpoints import BEGINNING, VERSION, Saved
 from ..errors import ArgumentError, DataChangedError
 
 Checkpoint = dict[str, Any]
@@ -86,7 +86,7 @@ class Stage(CheckpointableIterator):
         """The values of ``_fields``."""
 
     @abstractmethod
-    def _load(self, saved: Saved | None) -> None:
+    def _load(self, saved: Saved) -> None:
         """Go to a saved place, or to the beginning."""
 
     def getstate(self) -> Checkpoint:
@@ -102,13 +102,13 @@ class Stage(CheckpointableIterator):
             DataChangedError: the data has changed; the chain starts over.
         """
         if checkpoint is None:
-            self._load(None)
+            self._load(BEGINNING)
             return
         try:
             name, arguments = type(self).__name__, self._arguments_saved()
             self._load(Saved(name, self._fields, checkpoint, arguments, self._optional))
         except StateError:
-            self._load(None)
+            self._load(BEGINNING)
             raise
 
     def close(self) -> None:
@@ -118,11 +118,36 @@ class Stage(CheckpointableIterator):
 class OneSource(Stage):
     """Base of the iterators over one other iterator."""
 
-    _source: CheckpointableIterator
+    _fields: ClassVar[tuple[str, ...]] = ("source",)
+
+    def __init__(self, source_iterator: CheckpointableIterator) -> None:
+        self._source = checkpointable(source_iterator)
+
+    def _save(self) -> dict[str, Any]:
+        return {"source": self._source.getstate()}
+
+    def _load(self, saved: Saved) -> None:
+        self._source.setstate(saved["source"])
 
     def close(self) -> None:
         """End the processes and threads of the chain."""
         self._source.close()
+
+
+class Again(OneSource):
+    """Base of those that read a group of items of the source at once, and serve it in parts.
+
+    A checkpoint holds the source's state before the group, and how much of it was served; the
+    field of that number is the last of ``_fields``. Going there reads the group again.
+    """
+
+    def _save(self) -> dict[str, Any]:
+        return {"source": self._before, self._fields[-1]: self._served}
+
+    def _load(self, saved: Saved) -> None:
+        self._served = self._skip = saved.count(self._fields[-1])
+        super()._load(saved)
+        self._before = self._source.getstate()
 
 
 def checkpointable(source: object, name: str = "source_iterator") -> CheckpointableIterator:
@@ -161,3 +186,20 @@ def advance(iterator: Iterator[Any], count: int) -> int:
                 f"a checkpoint lies after {count} items, but there are only {index}"
             ) from None
     return count
+
+
+def iterate_from(collection: Iterable[Any], count: int) -> Iterator[Any]:
+    """Iterate over a collection from item ``count`` on.
+
+    Raises:
+        DataChangedError: there are fewer items.
+    """
+    if not count or not isinstance(collection, Sequence):
+        iterator = iter(collection)
+        advance(iterator, count)
+        return iterator
+    if count > len(collection):
+        raise DataChangedError(
+            f"a checkpoint lies after {count} items of a collection of {len(collection)}"
+        )
+    return map(collection.__getitem__, range(count, len(collection)))

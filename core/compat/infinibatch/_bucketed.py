@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 from ..checkpoints import Saved
 from ..errors import ArgumentError
-from ._base import CheckpointableIterator, OneSource, advance, checkpointable, positive
+from ._base import Again, CheckpointableIterator, advance, positive
 from ._random import Draws, draws
 
 _NOTHING = object()
 
 
-class BucketedReadaheadBatchIterator(OneSource):
+class BucketedReadaheadBatchIterator(Again):
     """Lists of items with similar keys: reads ahead, sorts, cuts batches and shuffles them.
 
     The sort is stable, highest key first. A checkpoint holds the source's state before the
@@ -51,7 +51,7 @@ class BucketedReadaheadBatchIterator(OneSource):
         seed: int | None = 0,
         order: str = "mersenne",
     ) -> None:
-        self._source = checkpointable(source_iterator)
+        super().__init__(source_iterator)
         self._read_ahead = positive(read_ahead, "read_ahead")
         self._key = key
         self._size = batch_size if callable(batch_size) else positive(batch_size, "batch_size")
@@ -64,14 +64,12 @@ class BucketedReadaheadBatchIterator(OneSource):
         return {"read_ahead": self._read_ahead, "batch_size": size}
 
     def _save(self) -> dict[str, Any]:
-        return {"source": self._before, "random": self._place, "num_served": self._served}
+        return {**super()._save(), "random": self._place}
 
-    def _load(self, saved: Saved | None) -> None:
-        self._served = 0 if saved is None else saved.count("num_served")
-        self._source.setstate(None if saved is None else saved["source"])
+    def _load(self, saved: Saved) -> None:
+        super()._load(saved)
         if self._draws is not None:
-            self._draws.load(None if saved is None else saved["random"])
-        self._skip = self._served
+            self._draws.load(saved["random"])
         self._batches: Iterator[list[Any]] = iter(())
         self._mark()
 

@@ -10,14 +10,22 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from ...errors import LimitError
-from ..checkpoints import Saved
+from ..checkpoints import BEGINNING, Saved
 from ..errors import CheckpointError, DataChangedError, SourceEndedError
-from ._base import CheckpointableIterator, OneSource, Stage, advance, checkpointable, positive
+from ._base import (
+    Again,
+    CheckpointableIterator,
+    OneSource,
+    Stage,
+    checkpointable,
+    iterate_from,
+    positive,
+)
 
 _MAX_RECURRENT = 65_536
 
 
-class MapIterator(CheckpointableIterator):
+class MapIterator(OneSource):
     """``transform(item)`` for every item; its checkpoint is that of its source.
 
     An exception of the transform goes to the caller; the next call returns the next item.
@@ -26,7 +34,7 @@ class MapIterator(CheckpointableIterator):
     def __init__(
         self, source_iterator: CheckpointableIterator, transform: Callable[[Any], Any]
     ) -> None:
-        self._source = checkpointable(source_iterator)
+        super().__init__(source_iterator)
         self._transform = transform
 
     def getstate(self) -> Any:  # noqa: ANN401 - the source's
@@ -37,15 +45,33 @@ class MapIterator(CheckpointableIterator):
         """Go to a checkpoint, or with None to the beginning."""
         self._source.setstate(checkpoint)
 
-    def close(self) -> None:
-        """End the processes and threads of the chain."""
-        self._source.close()
-
     def __next__(self) -> Any:  # noqa: ANN401 - items are anything
         return self._transform(next(self._source))
 
 
-class MultiplexIterator(Stage):
+class _ManySources(Stage):
+    """Base of the iterators over several others; the last of ``_fields`` has their states."""
+
+    def __init__(self, source_iterators: Sequence[CheckpointableIterator]) -> None:
+        self._sources = [
+            checkpointable(source, "each of source_iterators") for source in source_iterators
+        ]
+
+    def _save(self) -> dict[str, Any]:
+        return {self._fields[-1]: [source.getstate() for source in self._sources]}
+
+    def _load(self, saved: Saved) -> None:
+        states = saved.states(self._fields[-1], len(self._sources))
+        for source, state in zip(self._sources, states, strict=True):
+            source.setstate(state)
+
+    def close(self) -> None:
+        """End the processes and threads of the chain."""
+        for source in self._sources:
+            source.close()
+
+
+class MultiplexIterator(_ManySources):
     """The next item of the source whose index the control iterator returns.
 
     Raises:
@@ -61,23 +87,15 @@ class MultiplexIterator(Stage):
         source_iterators: Sequence[CheckpointableIterator],
     ) -> None:
         self._control = checkpointable(control_iterator, "control_iterator")
-        self._sources = [
-            checkpointable(source, "each of source_iterators") for source in source_iterators
-        ]
+        super().__init__(source_iterators)
         self.setstate(None)
 
     def _save(self) -> dict[str, Any]:
-        return {
-            "control": self._control.getstate(),
-            "sources": [source.getstate() for source in self._sources],
-        }
+        return {"control": self._control.getstate(), **super()._save()}
 
-    def _load(self, saved: Saved | None) -> None:
-        count = len(self._sources)
-        states = [None] * count if saved is None else saved.states("sources", count)
-        self._control.setstate(None if saved is None else saved["control"])
-        for source, state in zip(self._sources, states, strict=True):
-            source.setstate(state)
+    def _load(self, saved: Saved) -> None:
+        self._control.setstate(saved["control"])
+        super()._load(saved)
 
     def __next__(self) -> Any:  # noqa: ANN401 - items are anything
         index = next(self._control)
@@ -96,11 +114,10 @@ class MultiplexIterator(Stage):
     def close(self) -> None:
         """End the processes and threads of the chain."""
         self._control.close()
-        for source in self._sources:
-            source.close()
+        super().close()
 
 
-class SelectManyIterator(OneSource):
+class SelectManyIterator(Again):
     """The items of the collections that a source's items stand for, one by one.
 
     A checkpoint holds the source's state before the current collection, and the place in
@@ -120,17 +137,12 @@ class SelectManyIterator(OneSource):
         source_iterator: CheckpointableIterator,
         collection_selector: Callable[[Any], Iterable[Any]] | None = None,
     ) -> None:
-        self._source = checkpointable(source_iterator)
+        super().__init__(source_iterator)
         self._selector = collection_selector
         self.setstate(None)
 
-    def _save(self) -> dict[str, Any]:
-        return {"source": self._before, "flattened_items_yielded": self._yielded}
-
-    def _load(self, saved: Saved | None) -> None:
-        self._skip = self._yielded = 0 if saved is None else saved.count("flattened_items_yielded")
-        self._source.setstate(None if saved is None else saved["source"])
-        self._before = self._source.getstate()
+    def _load(self, saved: Saved) -> None:
+        super()._load(saved)
         self._current: Iterator[Any] = iter(())
 
     def _open(self) -> None:
@@ -143,51 +155,27 @@ class SelectManyIterator(OneSource):
                 raise DataChangedError(
                     "a checkpoint lies inside a collection that does not exist"
                 ) from None
-            self._before, self._yielded = before, 0
+            self._before, self._served = before, 0
             raise
         collection = item if self._selector is None else self._selector(item)
-        self._current = _from(collection, self._skip)
-        self._before, self._yielded, self._skip = before, self._skip, 0
+        self._current = iterate_from(collection, self._skip)
+        self._before, self._served, self._skip = before, self._skip, 0
 
     def __next__(self) -> Any:  # noqa: ANN401 - items are anything
         while True:
             for item in self._current:
-                self._yielded += 1
+                self._served += 1
                 return item
             self._open()
 
 
-def _from(collection: Iterable[Any], count: int) -> Iterator[Any]:
-    """Iterate over a collection from item ``count`` on."""
-    if not count or not isinstance(collection, Sequence):
-        iterator = iter(collection)
-        advance(iterator, count)
-        return iterator
-    if count > len(collection):
-        raise DataChangedError(
-            f"a checkpoint lies after {count} items of a collection of {len(collection)}"
-        )
-    return map(collection.__getitem__, range(count, len(collection)))
-
-
-class ZipIterator(Stage):
+class ZipIterator(_ManySources):
     """Tuples of one item of every source, until the first source ends."""
 
     _fields: ClassVar[tuple[str, ...]] = ("inputs",)
 
     def __init__(self, *source_iterators: CheckpointableIterator) -> None:
-        self._sources = [
-            checkpointable(source, "each of source_iterators") for source in source_iterators
-        ]
-
-    def _save(self) -> dict[str, Any]:
-        return {"inputs": [source.getstate() for source in self._sources]}
-
-    def _load(self, saved: Saved | None) -> None:
-        count = len(self._sources)
-        states = [None] * count if saved is None else saved.states("inputs", count)
-        for source, state in zip(self._sources, states, strict=True):
-            source.setstate(state)
+        super().__init__(source_iterators)
 
     def __next__(self) -> tuple[Any, ...]:
         if not self._sources:
@@ -197,11 +185,6 @@ class ZipIterator(Stage):
         for source in self._sources:
             items.append(next(source))  # noqa: PERF401 - see above
         return tuple(items)
-
-    def close(self) -> None:
-        """End the processes and threads of the chain."""
-        for source in self._sources:
-            source.close()
 
 
 class WindowedIterator(OneSource):
@@ -214,7 +197,7 @@ class WindowedIterator(OneSource):
     _fields: ClassVar[tuple[str, ...]] = ("source", "item_index")
 
     def __init__(self, source_iterator: CheckpointableIterator, width: int) -> None:
-        self._source = checkpointable(source_iterator)
+        super().__init__(source_iterator)
         self._width = positive(width, "width")
         self.setstate(None)
 
@@ -225,9 +208,9 @@ class WindowedIterator(OneSource):
         first, state = self._anchors[0]
         return {"source": state, "item_index": self._first - first}
 
-    def _load(self, saved: Saved | None) -> None:
-        index = 0 if saved is None else saved.count("item_index", self._width - 1)
-        self._source.setstate(None if saved is None else saved["source"])
+    def _load(self, saved: Saved) -> None:
+        index = saved.count("item_index", self._width - 1)
+        super()._load(saved)
         self._anchors: deque[tuple[int, Any]] = deque([(0, self._source.getstate())])
         self._window: deque[Any] = deque(maxlen=self._width)
         self._first = index
@@ -255,27 +238,19 @@ class FixedBatchIterator(OneSource):
         drop_last: omit a shorter last list.
     """
 
-    _fields: ClassVar[tuple[str, ...]] = ("source",)
-
     def __init__(
         self,
         source_iterator: CheckpointableIterator,
         batch_size: int,
         drop_last: bool = False,
     ) -> None:
-        self._source = checkpointable(source_iterator)
+        super().__init__(source_iterator)
         self._size = positive(batch_size, "batch_size")
         self._drop_last = drop_last
         self.setstate(None)
 
     def _arguments_saved(self) -> dict[str, Any]:
         return {"batch_size": self._size}
-
-    def _save(self) -> dict[str, Any]:
-        return {"source": self._source.getstate()}
-
-    def _load(self, saved: Saved | None) -> None:
-        self._source.setstate(None if saved is None else saved["source"])
 
     def __next__(self) -> list[Any]:
         batch = list(islice(self._source, self._size))
@@ -312,7 +287,7 @@ class RecurrentIterator(OneSource):
         decode: Callable[[Any], Any] | None = None,
         max_state_bytes: int = _MAX_RECURRENT,
     ) -> None:
-        self._source = checkpointable(source_iterator)
+        super().__init__(source_iterator)
         self._step = step_function
         self._initial = copy.deepcopy(initial_state)
         self._encode = _tagged if encode is None else encode
@@ -329,11 +304,11 @@ class RecurrentIterator(OneSource):
                 allowed=self._max_bytes,
                 hint="Keep a smaller state, or raise max_state_bytes.",
             )
-        return {"source": self._source.getstate(), "recurrent_state": json.loads(text)}
+        return {**super()._save(), "recurrent_state": json.loads(text)}
 
-    def _load(self, saved: Saved | None) -> None:
-        self._source.setstate(None if saved is None else saved["source"])
-        if saved is None:
+    def _load(self, saved: Saved) -> None:
+        super()._load(saved)
+        if saved is BEGINNING:
             self._state = copy.deepcopy(self._initial)
         else:
             # Through text, so that no step can change the checkpoint.

@@ -24,7 +24,7 @@ from multiprocessing.connection import Connection
 from typing import Any, ClassVar
 
 from ..checkpoints import Saved
-from ._base import CheckpointableIterator, advance, checkpointable, positive
+from ._base import CheckpointableIterator, advance, positive
 from ._workers import (
     DEADLINE,
     STOP,
@@ -188,7 +188,7 @@ class PrefetchIterator(WithProcesses):
         log_empty_buffer_warning: bool = False,
         start_method: str | None = None,
     ) -> None:
-        self._source = checkpointable(source_iterator)
+        super().__init__(source_iterator)
         self._size = positive(buffer_size, "buffer_size")
         self._window = min(buffer_size, _WINDOW)
         self._method = start_method_of(start_method)
@@ -196,21 +196,16 @@ class PrefetchIterator(WithProcesses):
         self._warn = log_empty_buffer_warning and buffer_in_main_process
         self.setstate(None)
 
-    def _save(self) -> dict[str, Any]:
-        return {"source": self._before, "item_offset": self._offset}
-
-    def _load(self, saved: Saved | None) -> None:
+    def _load(self, saved: Saved) -> None:
         self._check_open()
         self._stop()
-        self._offset = 0 if saved is None else saved.count("item_offset")
-        self._source.setstate(None if saved is None else saved["source"])
-        self._before = self._source.getstate()
+        super()._load(saved)
         self._ended = False
 
     def _start(self) -> None:
         # Restart from the last known state, since an earlier process may have failed after it.
         self._source.setstate(self._before)
-        args = (self._source, self._offset, self._window, self._size)
+        args = (self._source, self._served, self._window, self._size)
         worker = Worker(_prefetch, args, self._method, "prefetch process")
         self._workers = (worker,)
         self._messages = _Buffered(worker) if self._in_main else _Direct(worker)
@@ -244,15 +239,15 @@ class PrefetchIterator(WithProcesses):
             self._stop()
             raise
         if kind == _ITEM:
-            self._offset += 1
+            self._served += 1
             if state is not None:
-                (self._before,), self._offset = state, 0
+                (self._before,), self._served = state, 0
             self._grant()
             return value
         self._stop()
         if kind == _FAILED:
             raise_failure(value)
-        self._before, self._offset, self._ended = state, 0, True
+        self._before, self._served, self._ended = state, 0, True
         raise StopIteration
 
 
@@ -304,27 +299,22 @@ class ParallelMapIterator(WithProcesses):
         num_items_per_process: int,
         start_method: str | None = None,
     ) -> None:
-        self._source = checkpointable(source_iterator)
+        super().__init__(source_iterator)
         self._transform = transform
         self._processes = positive(num_processes, "num_processes")
         self._items = positive(num_items_per_process, "num_items_per_process")
         self._method = start_method_of(start_method)
         self.setstate(None)
 
-    def _save(self) -> dict[str, Any]:
-        return {"source": self._before, "items_yielded": self._yielded}
-
-    def _load(self, saved: Saved | None) -> None:
+    def _load(self, saved: Saved) -> None:
         self._check_open()
-        self._yielded = self._skip = 0 if saved is None else saved.count("items_yielded")
-        self._source.setstate(None if saved is None else saved["source"])
-        self._before = self._source.getstate()
+        super()._load(saved)
         self._results: deque[bytes] = deque()
 
     def _read(self) -> None:
         """Read a window and transform it."""
         if not self._skip:
-            self._before, self._yielded = self._source.getstate(), 0
+            self._before, self._served = self._source.getstate(), 0
         skipped = advance(self._source, self._skip)
         window = max(0, self._processes * self._items - skipped)
         items = list(islice(self._source, window))
@@ -356,7 +346,7 @@ class ParallelMapIterator(WithProcesses):
         self._check_open()
         while not self._results:
             self._read()
-        self._yielded += 1
+        self._served += 1
         kind, value = pickle.loads(self._results.popleft())  # noqa: S301 - our own
         if kind == _FAILED:
             raise_failure(value)

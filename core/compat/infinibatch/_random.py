@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ...rng import Key, bits, derive
-from ..checkpoints import whole
+from ..checkpoints import BEGINNING, Saved, whole
 from ..errors import ArgumentError, CheckpointError
 
 Order = Literal["mersenne", "counter"]
@@ -136,6 +136,15 @@ class Seed:
             raise CheckpointError(f"a checkpoint of seed {seed}, not {self._fixed}")
         self.value = seed
         return list(saved[2:])
+
+    def load_count(self, saved: Saved, label: str) -> int:
+        """Go to the place of an iterator that saves one number after order and seed; return it.
+
+        Raises:
+            CheckpointError: it is malformed, or of another order or seed.
+        """
+        self.reset()
+        return 0 if saved is BEGINNING else whole(self.load(saved["random"], 3)[0], label)
 
     def key(self, name: str) -> Key:
         """The key of the counter order for the iterator of this name."""

@@ -31,9 +31,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from ...rng import Permutation, below
-from ..checkpoints import Saved, whole
+from ..checkpoints import Saved
 from ..errors import DataChangedError
-from ._base import CheckpointableIterator, OneSource, checkpointable, positive
+from ._base import CheckpointableIterator, OneSource, positive
 from ._items import FixedBatchIterator, SelectManyIterator
 from ._random import CountedRandom, Seed, draws, order_of
 
@@ -62,17 +62,17 @@ class SamplingRandomMapIterator(OneSource):
         seed: int | None = 0,
         order: str = "mersenne",
     ) -> None:
-        self._source = checkpointable(source_iterator)
+        super().__init__(source_iterator)
         self._transform = transform
         self._draws = draws(seed, order, "sampling")
         self.setstate(None)
 
     def _save(self) -> dict[str, Any]:
-        return {"source": self._source.getstate(), "random": self._draws.save()}
+        return {**super()._save(), "random": self._draws.save()}
 
-    def _load(self, saved: Saved | None) -> None:
-        self._source.setstate(None if saved is None else saved["source"])
-        self._draws.load(None if saved is None else saved["random"])
+    def _load(self, saved: Saved) -> None:
+        super()._load(saved)
+        self._draws.load(saved["random"])
 
     def __next__(self) -> Any:  # noqa: ANN401 - items are anything
         item = next(self._source)
@@ -186,7 +186,7 @@ class BufferedShuffleIterator(OneSource):
         seed: int | None = 0,
         order: str = "mersenne",
     ) -> None:
-        self._source = checkpointable(source_iterator)
+        super().__init__(source_iterator)
         self._size = positive(buffer_size, "buffer_size")
         self._seed = Seed(seed, order_of(order))
         self._interval = max(1, buffer_size // 4)
@@ -206,16 +206,12 @@ class BufferedShuffleIterator(OneSource):
             "random": [*self._seed.save(), oldest.place],
         }
 
-    def _load(self, saved: Saved | None) -> None:
-        anchor = taken = place = flushed = 0
-        self._seed.reset()
-        if saved is not None:
-            taken = saved.count("taken")
-            anchor = saved.count("anchor", taken)
-            flushed = saved.count("flushed", self._size)
-            (place,) = self._seed.load(saved["random"], 3)
-            whole(place, "the number of words drawn")
-        self._source.setstate(None if saved is None else saved["source"])
+    def _load(self, saved: Saved) -> None:
+        taken = saved.count("taken")
+        anchor = saved.count("anchor", taken)
+        flushed = saved.count("flushed", self._size)
+        place = self._seed.load_count(saved, "the number of words drawn")
+        super()._load(saved)
         kind = _MersenneSlots if self._seed.order == "mersenne" else _CounterSlots
         self._slots: _MersenneSlots | _CounterSlots = kind(self._seed, self._size, anchor, place)
         self._next_slot = iter(self._slots).__next__

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...rng import Permutation, uniform
-from ..checkpoints import Saved, whole
+from ..checkpoints import BEGINNING, Saved, whole
 from ..errors import ArgumentError, DataChangedError
-from ._base import CheckpointableIterator, Stage, advance, positive
+from ._base import CheckpointableIterator, Stage, iterate_from, positive
 from ._random import CountedRandom, Seed, order_of
 
 _CHUNK = 1024
@@ -36,6 +36,8 @@ def _identity_of(items: object, identity: str | None) -> str | None:
 
 
 def _check_data(saved: Saved, length: int | None, identity: str | None) -> None:
+    if saved is BEGINNING:
+        return
     """Check that a checkpoint belongs to this data, as far as length and identity tell.
 
     Raises:
@@ -88,20 +90,12 @@ class NativeCheckpointableIterator(Stage):
     def _save(self) -> dict[str, Any]:
         return {"num_items_yielded": self._yielded, **_data(self._length(), self._identity)}
 
-    def _load(self, saved: Saved | None) -> None:
-        count = 0 if saved is None else saved.count("num_items_yielded")
-        if saved is not None:
-            _check_data(saved, self._length(), self._identity)
+    def _load(self, saved: Saved) -> None:
+        count = saved.count("num_items_yielded")
+        _check_data(saved, self._length(), self._identity)
         self._yielded = 0
-        self._iterator = self._from(count)
+        self._iterator = iterate_from(self._iterable, count)
         self._yielded = count
-
-    def _from(self, count: int) -> Iterator[Any]:
-        if isinstance(self._iterable, Sequence):
-            return map(self._iterable.__getitem__, range(count, len(self._iterable)))
-        iterator = iter(self._iterable)
-        advance(iterator, count)
-        return iterator
 
     def __next__(self) -> Any:  # noqa: ANN401 - items are anything
         item = next(self._iterator)
@@ -271,14 +265,12 @@ class InfinitePermutationSourceIterator(Stage):
         place = None if self._passes is None else self._passes.save(self._position // n)
         return {"position": self._position, **_data(n, self._identity), "random": place}
 
-    def _load(self, saved: Saved | None) -> None:
-        position = 0
-        if saved is not None:
-            position = saved.count("position")
-            saved.count("length")
-            _check_data(saved, len(self._items), self._identity)
+    def _load(self, saved: Saved) -> None:
+        position = saved.count("position")
+        saved.count("length")
+        _check_data(saved, len(self._items), self._identity)
         if self._passes is not None:
-            self._passes.load(None if saved is None else saved["random"])
+            self._passes.load(saved["random"])
         self._position = position
 
     def __next__(self) -> Any:  # noqa: ANN401 - items are anything
@@ -331,13 +323,8 @@ class RandomIterator(Stage):
     def _save(self) -> dict[str, Any]:
         return {"random": [*self._seed.save(), self._count]}
 
-    def _load(self, saved: Saved | None) -> None:
-        count = 0
-        self._seed.reset()
-        if saved is not None:
-            (count,) = self._seed.load(saved["random"], 3)
-            whole(count, "the number of numbers drawn")
-        self._count = count
+    def _load(self, saved: Saved) -> None:
+        self._count = self._seed.load_count(saved, "the number of numbers drawn")
         self._numbers = self._mersenne() if self._seed.order == "mersenne" else self._counter()
 
     def _mersenne(self) -> Iterator[float]:

@@ -23,7 +23,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any, NoReturn
 
 from ..errors import ArgumentError, ClosedError, RemoteTracebackError, WorkerDiedError, WorkerError
-from ._base import OneSource
+from ._base import Again
 
 STOP = b""
 DEADLINE = 5.0
@@ -220,7 +220,7 @@ class Outbox:
         return batch
 
 
-class WithProcesses(OneSource):
+class WithProcesses(Again):
     """Base of the iterators with processes: ``close`` ends them, and nothing is served after."""
 
     _closed = False

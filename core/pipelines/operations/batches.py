@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from typing import Any
 
 from ...iterate.base import Schema, Sequential, Stage
 from ...iterate.batching import MAX_SIZE, BucketBatch
@@ -26,7 +27,6 @@ from ..options import (
     seed,
 )
 from ..stage import (
-    Batching,
     BuildContext,
     Operation,
     Options,
@@ -72,10 +72,6 @@ def _complete_batch(options: Options, _inputs: int) -> None:
             )
 
 
-def _shape_batches(batching: Batching, spec: StageSpec, _schema: Schema) -> Batching:
-    return replace(batching, size=spec.options["size"], last=spec.options["last"])
-
-
 def _complete_buckets(options: Options, _inputs: int) -> None:
     if options["size"] is None and options["budget"] is None:
         raise Refused(
@@ -91,9 +87,8 @@ def _complete_buckets(options: Options, _inputs: int) -> None:
         )
 
 
-def _shape_buckets(batching: Batching, spec: StageSpec, _schema: Schema) -> Batching:
-    size = spec.options["size"] or min(MAX_SIZE, spec.options["read_ahead"])
-    return replace(batching, size=size)
+def _shape_buckets(spec: StageSpec, _schema: Schema) -> Mapping[str, Any]:
+    return {"size": spec.options["size"] or min(MAX_SIZE, spec.options["read_ahead"])}
 
 
 def _bucket_cost(sizing: Sizing) -> Cost:
@@ -111,26 +106,24 @@ def _complete_pad(options: Options, _inputs: int) -> None:
         raise Refused("needs a length", "Give length as well.", "truncate")
 
 
-def _pad(batching: Batching, spec: StageSpec, schema: Schema) -> Batching:
+def _pad(spec: StageSpec, schema: Schema) -> Mapping[str, Any]:
     options = dict(spec.options)
     fields = options.pop("fields")
     padding = Padding(fields=None if fields is None else tuple(fields), **options)
     located(spec, lambda: padding.padded(schema))
-    return replace(
-        batching,
-        padding=padding,
-        collate=lambda block: located(spec, lambda: collate(block, padding)),
-    )
+    return {
+        "padding": padding,
+        "collate": lambda block: located(spec, lambda: collate(block, padding)),
+    }
 
 
-def _count_epochs(batching: Batching, spec: StageSpec, _schema: Schema) -> Batching:
+def _count_epochs(spec: StageSpec, _schema: Schema) -> Mapping[str, Any]:
     size = spec.options["size"]
-    return replace(batching, epoch_size=None if size == "natural" else size)
+    return {"epoch_size": None if size == "natural" else size}
 
 
 BATCH = Operation(
     name="batch",
-    takes="items",
     options={
         "size": Option(integer(1, MAX_BATCH), None),
         "size_per_rank": Option(integer(1, MAX_BATCH), None),
@@ -138,14 +131,13 @@ BATCH = Operation(
         "last": Option(one_of("keep", "drop", "pad", "wrap"), "keep"),
     },
     complete=_complete_batch,
-    shape=_shape_batches,
+    shape=lambda spec, _schema: {name: spec.options[name] for name in ("size", "last")},
     reads=lambda options, _demand: Demand(options["size"]),
     batches=True,
 )
 
 BUCKET_BATCH = Operation(
     name="bucket_batch",
-    takes="items",
     options={
         "read_ahead": Option(integer(1, MAX_READ_AHEAD)),
         "key": Option(name),
@@ -214,10 +206,6 @@ def _limit(context: BuildContext) -> Stage:
     return Range(items, stop=count if items.length is None else min(count, items.length))
 
 
-def _limit_batches(batching: Batching, spec: StageSpec, _schema: Schema) -> Batching:
-    return replace(batching, limit=spec.options["count"])
-
-
 def _refuse_delay(_options: Options, _inputs: int) -> None:
     raise Refused(
         "cannot be part of a pipeline", "A delay exists only in local iteration.", "seconds"
@@ -233,7 +221,7 @@ LIMIT = Operation(
         "bytes": _per_request("the size of a response", "max_bytes"),
     },
     make=_limit,
-    shape=_limit_batches,
+    shape=lambda spec, _schema: {"limit": spec.options["count"]},
     once=True,
     limit="count",
 )

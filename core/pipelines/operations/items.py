@@ -42,7 +42,6 @@ _EXAMPLE = ' For example {"pred": "less", "args": {"field": "label", "value": 3}
 
 MAP = Operation(
     name="map",
-    takes="items",
     options={
         "fn": Option(one_of(*sorted({**TRANSFORMS, **RANDOM_TRANSFORMS}), **_MEANT)),
         "args": Option(mapping, {}),
@@ -54,7 +53,6 @@ MAP = Operation(
 
 FILTER = Operation(
     name="filter",
-    takes="items",
     options={
         "pred": Option(one_of(*sorted(PREDICATES), example=_EXAMPLE)),
         "args": Option(mapping, {}),
@@ -69,7 +67,6 @@ FILTER = Operation(
 
 SELECT_MANY = Operation(
     name="select_many",
-    takes="items",
     options={"field": Option(name)},
     make=_select_many,
     cost=lambda _taken: Cost(0, 1),
@@ -81,7 +78,6 @@ SELECT_MANY = Operation(
 
 SCAN = Operation(
     name="scan",
-    takes="items",
     options={
         "fn": Option(one_of(*sorted(SCANS))),
         "field": Option(name),

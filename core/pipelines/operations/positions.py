@@ -72,7 +72,6 @@ def _permute_cost(sizing: Sizing) -> Cost:
 
 SHARD = Operation(
     name="shard",
-    takes="items",
     options={
         "of": Option(integer(1)),
         "index": Option(integer(0)),
@@ -86,7 +85,6 @@ SHARD = Operation(
 
 SPLIT = Operation(
     name="split",
-    takes="items",
     options={
         "part": Option(one_of("train", "validation")),
         "fraction": Option(optional(fraction), None),
@@ -105,7 +103,6 @@ SPLIT = Operation(
 
 PERMUTE = Operation(
     name="permute",
-    takes="items",
     options={"seed": Option(seed, 0), "epochs": Option(optional(integer(1)), 1)},
     make=lambda stage: Permute(stage.indexed, **stage.spec.options, path=stage.path),
     cost=_permute_cost,
@@ -118,7 +115,6 @@ PERMUTE = Operation(
 
 REPEAT = Operation(
     name="repeat",
-    takes="items",
     options={"times": Option(optional(integer(1)), None)},
     make=lambda stage: Repeat(stage.indexed, epochs=stage.spec.options["times"]),
     reorders=True,
@@ -127,7 +123,6 @@ REPEAT = Operation(
 
 WINDOW = Operation(
     name="window",
-    takes="items",
     options={
         "width": Option(integer(1, MAX_WINDOW)),
         "stride": Option(integer(1), 1),
@@ -171,7 +166,6 @@ def _shuffle_cost(sizing: Sizing) -> Cost:
 
 SHUFFLE = Operation(
     name="shuffle",
-    takes="items",
     options={
         "kind": Option(one_of("block", "overlap", "reservoir"), "overlap"),
         "size": Option(integer(1, MAX_SHUFFLE)),

@@ -157,18 +157,17 @@ class Frms6(Format):
 
 def _headers(files: Sequence[File]) -> tuple[tuple[int, int], list[Extent]]:
     """Return rows and columns of the stored frames, and the frames of each file."""
-    heads, extents = [], []
-    for file in files:
-        head = file.record(HEADER, 0, "the file header", CHECKS)
-        heads.append(head)
-        extent = file.extent(
+    heads = [file.record(HEADER, 0, "the file header", CHECKS) for file in files]
+    extents = [
+        file.extent(
             HEADER.itemsize,
             FRAME_HEADER + head["columns"] * head["rows"] * 2,
             header=FRAME_HEADER,
             declared=head["frames"] or None,
             noted=False,
         )
-        extents.append(extent)
+        for file, head in zip(files, heads, strict=True)
+    ]
     rows, columns = heads[0]["rows"], heads[0]["columns"]
     for file, head in zip(files, heads, strict=True):
         if (head["rows"], head["columns"]) != (rows, columns):

@@ -10,8 +10,7 @@ import pytest
 
 from app.decoding import wire
 from app.decoding.base import OpenHandle, Request
-from app.decoding.fetched import Fetched
-from app.decoding.watch import TimeUpError, Watch
+from app.decoding.watch import Fetched, TimeUpError, Watch
 from app.errors import DataChangedError
 from tests.descriptors import nothing_left_open
 

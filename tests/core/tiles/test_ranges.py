@@ -109,19 +109,6 @@ def test_groups_have_no_gap_larger_than_allowed(given_rows: Rows, gap: int) -> N
     assert all({file} == {row[0] for row in rows_of(part)} for file, part in files)
 
 
-@given(rows(), st.integers(1, 30))
-def test_portions_have_about_so_many_bytes(given_rows: Rows, size: int) -> None:
-    ranges = ranges_of(given_rows)
-    lengths = (ranges.stops - ranges.starts).tolist()
-    portions = ranges.portions(size)
-    assert [i for a, b in portions for i in range(a, b)] == list(range(len(lengths)))
-    if lengths:
-        for first, last in portions:
-            assert sum(lengths[first + 1 : last]) < size
-        assert len(portions) <= -(-sum(lengths) // size)
-        assert ranges.end == max(stop for _, _, stop, _ in rows_of(ranges))
-
-
 @given(rows(), st.integers(0, 30), st.sampled_from([24, 32, 64, 400]))
 def test_loads_hold_every_range_on_whole_pages(given_rows: Rows, gap: int, capacity: int) -> None:
     page = 8
