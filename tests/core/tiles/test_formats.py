@@ -81,7 +81,9 @@ def test_raw_of_any_shape(
     assert same(frames_of(files, recording), frames)
     assert recording.nav_shape == (len(frames),)
     assert [extent.frames for extent in recording.extents] == sizes
-    assert len(recording.notes) == (len(sizes) if trailing else 0)
+    # Noise may look as if it had no sign, or another byte order, which is a note too.
+    notes = [note for note in recording.notes if "after the last whole" in note]
+    assert len(notes) == (len(sizes) if trailing else 0)
 
 
 def test_eleven_raw_files_follow_each_other_by_number() -> None:
