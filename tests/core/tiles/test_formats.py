@@ -81,7 +81,9 @@ def test_raw_of_any_shape(
     assert same(frames_of(files, recording), frames)
     assert recording.nav_shape == (len(frames),)
     assert [extent.frames for extent in recording.extents] == sizes
-    assert len(recording.notes) == (len(sizes) if trailing else 0)
+    # Few pixels may look as if their dtype were another one, of which a note tells.
+    unused = [note for note in recording.notes if "after the last whole frame" in note]
+    assert len(unused) == (len(sizes) if trailing else 0)
 
 
 def test_eleven_raw_files_follow_each_other_by_number() -> None:

@@ -1,0 +1,45 @@
+"""Import this to have applications made in a third of the time, from a process's second one on.
+
+A service is made hundreds of times here, in tests and in each process of the servers they start.
+Most of that time FastAPI looks at the same functions, and scripts of the console are made small.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from types import MethodType
+from typing import Any
+
+from fastapi import routing
+from fastapi.dependencies.models import Dependant
+
+from app.console import pages
+from app.main import ROUTERS
+
+_find: Callable[..., Dependant] = routing.get_dependant
+_known: dict[tuple[str, object], Dependant] = {}
+
+
+def _get_dependant(*, path: str, call: Callable[..., Any], **options: Any) -> Dependant:  # noqa: ANN401 - FastAPI's
+    """Return what a function needs of a request, which its service has no part in."""
+    if not isinstance(call, MethodType):
+        return _find(path=path, call=call, **options)
+    key = path, call.__func__
+    if key not in _known:
+        _known[key] = _find(path=path, call=call, **options)
+    found = _known[key]
+    # Of this list, a route makes its own.
+    return replace(found, call=call, dependencies=list(found.dependencies))
+
+
+routing.get_dependant = _get_dependant  # type: ignore[assignment]
+pages._sent = functools.cache(pages._sent)
+
+
+def prepare() -> None:
+    """Look at all functions and scripts, for the processes that are forked from this one."""
+    for routes in ROUTERS:
+        routes.bound(object())  # type: ignore[arg-type]  # nothing is asked of it
+    assert pages.Pages().assets
