@@ -12,34 +12,38 @@ from dataclasses import replace
 from types import MethodType
 from typing import Any
 
-from fastapi import routing
+import fastapi.routing
 from fastapi.dependencies.models import Dependant
 
 from app.console import pages
 from app.main import ROUTERS
 
-_find: Callable[..., Dependant] = routing.get_dependant
+# What they import for themselves, which is not theirs to give.
+_routing: Any = fastapi.routing
+_pages: Any = pages
+_find: Callable[..., Dependant] = _routing.get_dependant
 _known: dict[tuple[str, object], Dependant] = {}
 
 
 def _get_dependant(*, path: str, call: Callable[..., Any], **options: Any) -> Dependant:  # noqa: ANN401 - FastAPI's
-    """Return what a function needs of a request, which its service has no part in."""
+    """Return what a function needs of a request, in which its service has no part."""
     if not isinstance(call, MethodType):
         return _find(path=path, call=call, **options)
     key = path, call.__func__
     if key not in _known:
         _known[key] = _find(path=path, call=call, **options)
     found = _known[key]
-    # Of this list, a route makes its own.
+    # To this list, a route adds.
     return replace(found, call=call, dependencies=list(found.dependencies))
 
 
-routing.get_dependant = _get_dependant  # type: ignore[assignment]
-pages._sent = functools.cache(pages._sent)
+_routing.get_dependant = _get_dependant
+_routing.create_model_field = functools.cache(_routing.create_model_field)
+_pages._sent = functools.cache(_pages._sent)
 
 
 def prepare() -> None:
     """Look at all functions and scripts, for the processes that are forked from this one."""
     for routes in ROUTERS:
-        routes.bound(object())  # type: ignore[arg-type]  # nothing is asked of it
+        routes.bound(object())
     assert pages.Pages().assets
