@@ -31,7 +31,8 @@ def _get_dependant(*, path: str, call: Callable[..., Any], **options: Any) -> De
         return _find(path=path, call=call, **options)
     key = path, call.__func__
     if key not in _known:
-        _known[key] = _find(path=path, call=call, **options)
+        # Without the service, which has open files and ends some time.
+        _known[key] = replace(_find(path=path, call=call, **options), call=None)
     found = _known[key]
     # To this list, a route adds.
     return replace(found, call=call, dependencies=list(found.dependencies))
