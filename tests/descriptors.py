@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +16,14 @@ def open_files() -> set[tuple[str, str]]:
     What earlier tests left is closed first, not in the middle of one that counts.
     """
     gc.collect()
+    return _listed()
+
+
+def _listed() -> set[tuple[str, str]]:
     found = set()
-    for entry in Path("/proc/self/fd").iterdir():
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - faster, and asked a thousand times
         with contextlib.suppress(FileNotFoundError):  # the listing's own
-            found.add((entry.name, str(entry.readlink())))
+            found.add((name, os.readlink(f"/proc/self/fd/{name}")))  # noqa: PTH115 - as above
     return found
 
 
@@ -33,8 +38,10 @@ def nothing_left_open(apart: tuple[str, ...] = (), seconds: float = 10) -> Itera
         apart: Begin what does not count, as ``socket:``.
         seconds: How long a difference may last.
     """
-    before = open_files()
+    before = _listed()
     yield
+    if all(target.startswith(apart) for _, target in _listed() - before):
+        return  # no garbage has to be looked for
     deadline = time.monotonic() + seconds
     while left := {entry for entry in open_files() - before if not entry[1].startswith(apart)}:
         assert time.monotonic() < deadline, f"left open: {sorted(left)[:9]}"

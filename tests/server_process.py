@@ -179,7 +179,10 @@ class ServerProcess:
         ends = [os.pidfd_open(pid) for pid in self.worker_pids()]
         self.process.kill()
         for end in ends:
-            select.select([end], [], [], 30)
+            # Not select, which knows the first thousand descriptors of a process only.
+            ended = select.poll()
+            ended.register(end, select.POLLIN)
+            ended.poll(30_000)
             os.close(end)
         self._close()
 

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests import quick_routes
 from tests.app.harness import Contract, Service, wait_until
 from tests.scale import PURE_PYTHON
+
+__all__ = ["quick_routes"]
 
 KEY = "an honest key"
 ORIGIN = "https://portfolio.example"

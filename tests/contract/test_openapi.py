@@ -34,7 +34,7 @@ from core.pipelines.pipeline import parse_pipeline
 from core.tiles.reduce import parse_reduction
 from core.tiles.view import MEMBERS, parse_view
 from tests.app.harness import PROBLEM, Post, Service, ask, wait_until
-from tests.scale import SOAK, examples, half
+from tests.scale import SOAK, THOROUGH, examples, half
 from tests.server_process import ROOT
 
 ROUTES = {
@@ -112,6 +112,12 @@ expected-statuses = ["4XX"]
 include-operation-id = "put_input"
 checks.negative_data_rejection.enabled = false  # a number is a text too
 """
+TWINS = """
+[[operations]]
+include-operation-id = ["put_report", "put_reports"]
+phases.coverage.enabled = false  # the functions of their POSTs, with the same options
+"""
+"""Left out where some of the cases that go the same way are enough."""
 
 HOOKS = '''
 """Most of what is asked for is sensible, so that rows come back."""
@@ -220,7 +226,7 @@ def document(service: Service) -> Any:  # noqa: ANN401 - JSON
 
 def run_schemathesis(service: Service, where: Path, *options: str, hooks: str = "") -> str:
     """Requests made from the document, their answers held to it; returns what it printed."""
-    (where / "schemathesis.toml").write_text(CONFIG)
+    (where / "schemathesis.toml").write_text(CONFIG if THOROUGH else CONFIG + TWINS)
     (where / "sensible_hooks.py").write_text(hooks)
     command = [str(Path(sys.executable).with_name("schemathesis")), "--no-color", "run"]
     fixed = ["--generation-database", "none", "--request-timeout", "20", "--continue-on-failure"]

@@ -36,11 +36,29 @@ ORDERS = 100 if SOAK else 5
 """Drawn orders of three acts."""
 MOST = None if SOAK else 15 if CHANGED else 10
 """Executions of two acts."""
-MOST_PAIRED = None if SOAK else 30 if CHANGED else 12
+MOST_PAIRED = None if SOAK else 30 if CHANGED else 8
 """The same of clients, and drawn ones if there are more."""
 MOST_DEAD = 20 if THOROUGH else 10
 """Executions with one death, and drawn ones if there are more."""
 FIRST = [(state, act.name) for state, (_, acts) in STATES.items() for act in acts]
+
+
+@pytest.fixture(scope="module")
+def pairs(scheduler: Scheduler) -> Sequence[Plan[Process]]:
+    """For tests that change nothing of the service: what one has observed, others know."""
+    return plans(scheduler)
+
+
+@pytest.fixture(scope="module")
+def pairs_of_jobs(scheduler: Scheduler) -> Sequence[Plan[Process]]:
+    """The same of jobs."""
+    return of_jobs(scheduler)
+
+
+@pytest.fixture(scope="module")
+def drawn_triples(scheduler: Scheduler) -> Sequence[Plan[Process]]:
+    """The same of three acts, or some of them."""
+    return drawn(triples(scheduler), TRIPLES)
 
 
 def nothing_is_wrong(plan: Plan[Process], explored: Explored) -> None:
@@ -58,8 +76,10 @@ def drawn(found: Sequence[Plan[Process]], count: int) -> Sequence[Plan[Process]]
 
 
 @pytest.mark.parametrize(("state", "first"), FIRST)
-def test_two_acts_may_meet_in_any_order(scheduler: Scheduler, state: str, first: str) -> None:
-    for plan in plans(scheduler):
+def test_two_acts_may_meet_in_any_order(
+    scheduler: Scheduler, pairs: Sequence[Plan[Process]], state: str, first: str
+) -> None:
+    for plan in pairs:
         if (plan.state, plan.acts[0].name) == (state, first):
             nothing_is_wrong(plan, plan.explore_some(scheduler, MOST_PAIRED))
 
@@ -75,8 +95,10 @@ def dies(scheduler: Scheduler, plans: Sequence[Plan[Process]], state: str) -> No
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_process_may_die_before_any_call(scheduler: Scheduler, state: str) -> None:
-    dies(scheduler, plans(scheduler), state)
+def test_a_process_may_die_before_any_call(
+    scheduler: Scheduler, pairs: Sequence[Plan[Process]], state: str
+) -> None:
+    dies(scheduler, pairs, state)
 
 
 def test_a_process_may_die_at_any_call_on_a_job(scheduler: Scheduler) -> None:
@@ -87,8 +109,10 @@ def test_a_process_may_die_at_any_call_on_a_job(scheduler: Scheduler) -> None:
 
 
 @pytest.mark.parametrize("state", JOBS)
-def test_a_process_may_die_at_a_job_that_others_are_at(scheduler: Scheduler, state: str) -> None:
-    dies(scheduler, of_jobs(scheduler), state)
+def test_a_process_may_die_at_a_job_that_others_are_at(
+    scheduler: Scheduler, pairs_of_jobs: Sequence[Plan[Process]], state: str
+) -> None:
+    dies(scheduler, pairs_of_jobs, state)
 
 
 def test_a_process_may_die_that_computes_a_suspect_alone(scheduler: Scheduler) -> None:
@@ -107,8 +131,10 @@ def test_what_a_death_left_is_removed_while_others_go_on(scheduler: Scheduler) -
         nothing_is_wrong(plan, plan.explore(scheduler, MOST))
 
 
-def test_workers_and_operators_may_meet_at_a_job(scheduler: Scheduler) -> None:
-    for plan in drawn(of_jobs(scheduler), PAIRS):
+def test_workers_and_operators_may_meet_at_a_job(
+    scheduler: Scheduler, pairs_of_jobs: Sequence[Plan[Process]]
+) -> None:
+    for plan in drawn(pairs_of_jobs, PAIRS):
         nothing_is_wrong(plan, plan.explore(scheduler, MOST))
 
 
@@ -120,8 +146,10 @@ def test_quotas_count_what_exists_and_refuse_no_more_than_they_should(
 
 
 @pytest.mark.parametrize("state", [*STATES, *JOBS])
-def test_three_acts_may_meet_in_drawn_orders(scheduler: Scheduler, state: str) -> None:
-    for plan in drawn(triples(scheduler), TRIPLES):
+def test_three_acts_may_meet_in_drawn_orders(
+    scheduler: Scheduler, drawn_triples: Sequence[Plan[Process]], state: str
+) -> None:
+    for plan in drawn_triples:
         if plan.state == state:
             nothing_is_wrong(plan, plan.sample(scheduler, range(ORDERS)))
 

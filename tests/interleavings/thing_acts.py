@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from app.http.identity import Identity
 from .pairs import Act, Plan
 from .points import Shared
 from .scheduler import Scheduler
-from .things_world import ALICE, BOB, DAY, DAYS, ROOT, Desk, ThingsWorld, after, begun
+from .things_world import ALICE, BOB, DAY, DAYS, ROOT, Desk, Serial, ThingsWorld, after, begun
 
 MONTHS = 2 * DAYS * DAY
 
@@ -80,6 +81,8 @@ def plans(scheduler: Scheduler, directory: Path) -> list[Plan[Desk]]:
     found: list[Plan[Desk]] = []
 
     def add(state: str, begin: Shared, acts: Sequence[Act[Desk]], count: int = 2) -> None:
+        ends: dict[Hashable, Hashable] = {}
+        known: dict[Hashable, dict[tuple[bool, ...], Serial]] = defaultdict(dict)
         for together in (False, True):
             for chosen in itertools.combinations_with_replacement(acts, count):
                 deletes = sum("deletes" in act.name for act in chosen)
@@ -89,7 +92,11 @@ def plans(scheduler: Scheduler, directory: Path) -> list[Plan[Desk]]:
                 if deletes and any(act.name == "sweep" for act in chosen):
                     # To sweep takes several steps, and to look who is left counts as a use.
                     continue
-                world = ThingsWorld(directory, begin, chosen, locks=together)
+                # One after the other, acts in one process are as those in several.
+                serial = known[tuple(act.name for act in chosen)]
+                world = ThingsWorld(
+                    directory, begin, chosen, locks=together, ends=ends, known=serial
+                )
                 found.append(Plan(world, state, begin, chosen, together))
 
     data = [KINDS["dataset"][f"{name} posts"] for name in ("alice", "bob")]

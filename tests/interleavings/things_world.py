@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -55,6 +55,8 @@ DAYS = 30
 DAY = 86400.0
 QUANTILES = b"quantile\n0.1\n0.5\n"
 KINDS = (datasets.KIND, views.KIND, registry.KIND, input_store.KIND)
+Serial: TypeAlias = set[tuple[tuple[Hashable, ...], Hashable]]
+"""Answers of all acts, and what is observed then."""
 
 
 class Desk:
@@ -209,7 +211,10 @@ class ThingsWorld:
     locks: bool = False
     open: list[Desk] = field(default_factory=list)
     ends: dict[Hashable, Hashable] = field(default_factory=dict)
-    """What is observed, by what is stored: most orders end alike."""
+    """What is observed, by what is stored: most orders end alike, those of other acts as well.
+    Worlds that begin alike may have them in common."""
+    known: dict[tuple[bool, ...], Serial] = field(default_factory=dict)
+    """What ``acts`` may answer and leave, by who of them dies."""
 
     def process(self, shared: Shared) -> Desk:
         desk = Desk(shared, self.directory, locks=self.locks)
@@ -236,15 +241,11 @@ class ThingsWorld:
                 self.ends[end] = observed(desk, died=died)
         return self.ends[end]
 
-    def _serial(self, died: tuple[bool, ...]) -> set[tuple[tuple[Hashable, ...], Hashable]]:
+    def _serial(self, died: tuple[bool, ...]) -> Serial:
         """What the acts answer and leave one after the other, in any order."""
-        if died not in self._known:
-            self._known[died] = set(self._orders(died))
-        return self._known[died]
-
-    @cached_property
-    def _known(self) -> dict[tuple[bool, ...], set[tuple[tuple[Hashable, ...], Hashable]]]:
-        return {}
+        if died not in self.known:
+            self.known[died] = set(self._orders(died))
+        return self.known[died]
 
     def _orders(self, died: tuple[bool, ...]) -> Iterator[tuple[tuple[Hashable, ...], Hashable]]:
         numbers = range(len(self.acts))

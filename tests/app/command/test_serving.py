@@ -25,6 +25,7 @@ from tests.app.harness import Service, wait_until
 from tests.app.losses.posts import INPUTS, put_input
 from tests.app.state.test_space import fill, small_disk
 from tests.app.state.test_stores import unprivileged
+from tests.forked import ForkedProcess
 from tests.scale import PURE_PYTHON
 from tests.server_process import ROOT
 
@@ -41,17 +42,13 @@ def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-def start(*flags: str) -> subprocess.CompletedProcess[str]:
-    """Start a service that cannot."""
-    return subprocess.run(
-        [sys.executable, "-m", "app.command", "serve", "--port", "0", *flags],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+def start(directory: Path, *flags: str) -> tuple[int, list[str]]:
+    """Start a service that cannot, in a process of its own; its status and what it logs."""
+    with (directory / "log").open("wb") as log:
+        process = ForkedProcess(
+            main, ["serve", "--port", "0", *flags], log=log, environment=os.environ, directory=ROOT
+        )
+    return process.wait(60), (directory / "log").read_text().splitlines()
 
 
 def refused(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
@@ -83,10 +80,10 @@ def test_a_data_directory_that_cannot_be_written() -> None:
 
 def test_a_process_says_it_in_one_line_too(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    ended = start("--data-dir", str(tmp_path / "file"))
-    assert ended.returncode == 2
-    assert len(ended.stderr.splitlines()) == 1
-    assert "THALWEG_DATA_DIR" in ended.stderr
+    status, lines = start(tmp_path, "--data-dir", str(tmp_path / "file"))
+    assert status == 2
+    assert len(lines) == 1
+    assert "THALWEG_DATA_DIR" in lines[0]
 
 
 def test_a_first_start_on_a_full_disk(small_disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -155,9 +152,10 @@ def test_a_catalogue_that_cannot_be_read(tmp_path: Path, text: str | None) -> No
     catalogue = tmp_path / "catalogue.toml"
     if text is not None:
         catalogue.write_text(text)
-    ended = start("--data-dir", str(tmp_path / "data"), "--catalogue", str(catalogue))
-    assert ended.returncode == 2
-    lines = [line for line in ended.stderr.splitlines() if not line.startswith(("{", "20"))]
+    flags = "--data-dir", str(tmp_path / "data"), "--catalogue", str(catalogue)
+    status, logged = start(tmp_path, *flags)
+    assert status == 2
+    lines = [line for line in logged if not line.startswith(("{", "20"))]
     assert len(lines) == 1
     assert lines[0].startswith("thalweg-server: [option] ")
 

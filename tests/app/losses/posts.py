@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -21,7 +22,8 @@ GOOD = (
 AFTER = Block(INT_MAX, 1, ((1, 1.0),))
 INPUTS = generate_inputs(SampleSpec(events=8, summaries=2, samples=4))
 PARTIAL = ("Upload-Complete", "?0")
-WAYS = [(sized, coding) for sized in (True, False) for coding in (None, "gzip", "zstd")]
+Way: TypeAlias = tuple[bool, str | None]
+WAYS: list[Way] = [(sized, coding) for sized in (True, False) for coding in (None, "gzip", "zstd")]
 """How a body can be sent: with its length or in chunks, and in which coding."""
 
 

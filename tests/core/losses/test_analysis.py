@@ -240,6 +240,7 @@ def test_the_sizes_of_internal_copies_do_not_matter(
         assert run(stream, [memoryview(b"x" + data)[1:]]) == whole
 
 
+@pytest.mark.once
 @pytest.mark.skipif(PURE_PYTHON, reason="needs types")
 def test_the_kernel_is_always_called_with_the_types_of_its_entry_point(
     monkeypatch: pytest.MonkeyPatch,

@@ -60,6 +60,7 @@ def test_what_is_written_at_a_cursor_are_the_bytes_of_a_stream(width: int, loss:
     assert (octets.tobytes(), cursor) == (expected, len(expected))
 
 
+@pytest.mark.once
 def test_values_need_no_alignment_and_any_dtype_will_do() -> None:
     octets = np.zeros(32, np.uint8)
     assert write(octets, 1, np.dtype("<i8"), -(2**40)) == 9

@@ -17,13 +17,15 @@ from core.losses._kernels import seen as seen_kernels
 from core.losses._kernels.rows import event_rate
 from core.losses.parameters import locate_quantiles, make_scratch
 from core.losses.seen import SeenEvents
-from tests.scale import PURE_PYTHON, examples, half
+from tests.scale import BOUNDS_CHECKED, PURE_PYTHON, examples, half
 
 F = TypeVar("F", bound=Callable[..., Any])
 Floats = npt.NDArray[np.floating]
 SEEDS = st.integers(0, 2**32 - 1)
 INT_MAX = 2**31 - 1
-widths = pytest.mark.parametrize("width", [4, 8])
+WIDTHS = [4] if BOUNDS_CHECKED else [4, 8]
+"""Of losses; each is compiled anew, and no index depends on it."""
+widths = pytest.mark.parametrize("width", WIDTHS)
 
 
 def callable_from_python(kernel: F) -> F:
@@ -133,7 +135,7 @@ def test_select_falls_back_on_a_heap_where_too_many_segments_wait(
 
 @settings(max_examples=half(200))
 @given(
-    st.sampled_from([4, 8]),
+    st.sampled_from(WIDTHS),
     st.sampled_from(sorted(SHAPES)),
     st.integers(1, 150),
     st.sampled_from([0.0, 0.1, 0.5, 1.0]),
@@ -156,7 +158,7 @@ def test_order_statistics_count_absent_samples_as_zero(
 
 @settings(max_examples=half(200))
 @given(
-    st.sampled_from([4, 8]),
+    st.sampled_from(WIDTHS),
     st.sampled_from(["random", "equal", "two", "few", "rising", "saw", "doubling", "near"]),
     st.integers(1, 700),
     st.integers(0, 300),
@@ -215,6 +217,7 @@ def exact_moments(values: npt.ArrayLike, samples: int) -> tuple[float, float]:
     return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in x) / (samples - 1))
 
 
+@pytest.mark.once
 @widths
 @pytest.mark.parametrize("n", [0, 1, 2, 31, 32, 33, 63, 64, 65, 128, 1000])
 def test_sums_are_exact_sums(width: int, n: int) -> None:
@@ -233,9 +236,10 @@ def test_fold_is_the_sum_of_the_lanes() -> None:
         assert fold(np.arange(float(width))) == sum(range(width))
 
 
+@pytest.mark.once
 @settings(max_examples=half(150))
 @given(
-    st.sampled_from([4, 8]),
+    st.sampled_from(WIDTHS),
     st.integers(1, 300),
     st.sampled_from([0.0, 0.03, 0.5, 1.0]),
     st.sampled_from([0.0, 1.0, 1e3, 1e6]),
@@ -261,6 +265,7 @@ def test_moments_do_not_depend_on_the_shift(
     assert found[1] == pytest.approx(deviation, rel=1e-7, abs=1e-10 * scale)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("shift", ["zero", "mean", "float32 mean", "first", "far"])
 @pytest.mark.parametrize("spread", [1e-3, 1e-1, 1.0])
 def test_deviations_survive_cancellation(shift: str, spread: float) -> None:
@@ -279,6 +284,7 @@ def test_deviations_survive_cancellation(shift: str, spread: float) -> None:
     assert found[1] == pytest.approx(deviation, rel=1e-6)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("samples", [1, 2, 64, 1000])
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e9, 1e-30])
 def test_equal_values_do_not_deviate(samples: int, value: float) -> None:
