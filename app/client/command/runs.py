@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 from ..client import Client
 from ..losses.requests import INPUTS
 from ..losses.saving import label
-from ..runs.requests import Run
+from ..runs.requests import FINISHED, Run, Stream
 from . import arguments
 from .arguments import Options, count, given, names, new_command, new_group, numbers
 from .console import Fetching, make_bar, print_json, say, saying_warnings, stopped, with_options
@@ -29,6 +31,7 @@ _CREATE_OPTIONS: Options = {
     **arguments.ROW_OPTIONS,
     "--partitions N": ("that sealing requires", count),
 }
+_LOOK_SECONDS = 1.0
 _RUN: Options = {"id RUN": "id of the run, as create prints it"}
 
 
@@ -67,7 +70,11 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
         "Have a sealed run compute further reports, or with other options; nothing is uploaded"
         " again. Prints the variant for: thalweg run fetch RUN --variant V",
     )
-    status: Options = {**_RUN, "--json": "all that the service says, with its partitions"}
+    status: Options = {
+        **_RUN,
+        "--json": "all that the service says, with its partitions",
+        "--follow": "go on with the lines that change, until the run is done or has failed",
+    }
     new_command(group, "status", _status, "print how far a run is", status)
     seal: Options = {**_RUN, "--no-wait": "for the reports to be computed", **_SEAL_OPTIONS}
     new_command(group, "seal", _seal, "announce that no more streams come, and wait", seal)
@@ -140,11 +147,28 @@ def _compute(args: argparse.Namespace, client: Client) -> None:
 
 
 def _status(args: argparse.Namespace, client: Client) -> None:
-    run, streams = client.runs.status(args.id), client.runs.streams(args.id)
-    if args.json:
-        document = {**run.document, "partitions": [asdict(stream) for stream in streams]}
-        print_json(document)
-        return
+    if args.json and args.follow:
+        raise ValueError("--json is of one moment: leave out --follow")
+    said: list[str] = []
+    while True:
+        run, streams = client.runs.status(args.id), client.runs.streams(args.id)
+        if args.json:
+            document = {**run.document, "partitions": [asdict(stream) for stream in streams]}
+            print_json(document)
+            return
+        lines = _progress(run, streams)
+        sys.stdout.writelines(f"{line}\n" for line in lines if line not in said)
+        sys.stdout.flush()
+        if not args.follow or run.state in FINISHED:
+            break
+        said = lines
+        time.sleep(_LOOK_SECONDS)
+    if args.follow:
+        run.check()
+
+
+def _progress(run: Run, streams: Sequence[Stream]) -> list[str]:
+    """The state of a run, and of each of its streams."""
     notes = (with_options(note) for note in run.document.get("notes", ()))
     lines = [_described(run), *(f"  {text}" for text in (*_lacking(run), *notes))]
     for variant, reports in _variants(run).items():
@@ -161,7 +185,7 @@ def _status(args: argparse.Namespace, client: Client) -> None:
         text = f"  partition {stream.partition}: {stream.state}, {stream.offset:,}{of} bytes"
         fault = f": {stream.fault.get('detail')}" if stream.fault else ""
         lines.append(f"{text}, {stream.events:,} events{fault}")
-    sys.stdout.write("\n".join([*lines, ""]))
+    return lines
 
 
 def _described(run: Run) -> str:

@@ -403,6 +403,32 @@ def test_a_variant_that_is_computed_is_waited_for_and_one_that_failed_says_why()
         _computed(argparse.Namespace(variant="v1"), known)
 
 
+def test_a_run_is_followed_until_it_ends(
+    service: FakeService,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "p1.bin").write_bytes(DATA)
+    assert run(service, "create", "--perspective", "gul", "--report", "melt") == 0
+    assert upload(service, RUN, tmp_path / "p1.bin") == 0
+    service.run.state, service.run.computing = "computing", 3
+    capsys.readouterr()
+    looks: list[float] = []
+    monkeypatch.setattr("app.client.command.runs.time.sleep", looks.append)
+    assert run(service, "status", RUN, "--follow") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in lines if line.startswith(RUN)] == ["computing", "done"]
+    assert len(looks) == 3
+    # The stream did not change, so it is told once.
+    assert sum("partition 1: complete" in line for line in lines) == 1
+    service.run.problem = {"status": 422, "code": "invalid-input", "detail": "why"}
+    service.run.state = "failed"
+    assert run(service, "status", RUN, "--follow") == 1
+    assert "why" in capsys.readouterr().err
+    assert run(service, "status", RUN, "--follow", "--json") == 2
+
+
 def test_files_that_say_their_partition_are_that_one(
     service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
