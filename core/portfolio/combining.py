@@ -255,9 +255,8 @@ class Subject:
         def add(task: tuple[int, int]) -> slice:
             begin = end = int(places[task[0]])
             for a, b, load, scratch in self._loads(pairs, task):
-                peaks = sums if b <= alone else largest
-                of = (samples[end:], sums[end:], peaks[end:], wholes[a:b])
-                count = adding.add_up(load, ordered, scratch, sizes[a:b], *of)
+                of = (sizes[a:b], samples[end:], sums[end:], largest[end:], wholes[a:b])
+                count = adding.add_up(load, ordered, b <= alone, scratch, *of)
                 _check_finite(sums[end : end + count])
                 end += count
             return slice(begin, end)
@@ -358,15 +357,23 @@ class Subject:
                 yield a, b, load, scratch
 
     def _gather(self, blocks: Indices, load: adding.Load) -> None:
+        # Samples that stay as they are, and of which none is left out, are checked together.
+        as_they_are = self.joint.in_order and len(load.losses) > 0
+        right = True
         for member, table, base, mapped in zip(
             self.members, self._tables, self._bases, self.joint.mapped, strict=False
         ):
             current().check("rows")
-            if not adding.gather(blocks, int(base), table, member.factor, mapped, load):
-                raise InputError(
-                    f"a loss set has a sample that is not from 0 to {self.samples}",
-                    hint="It is damaged, or another len_sample was stored with it: make it anew",
-                )
+            wanted = mapped[:0] if as_they_are else mapped
+            right &= adding.gather(blocks, int(base), table, member.factor, wanted, load)
+        if as_they_are:
+            samples = load.samples[: load.counts.sum()].view(np.uint32)
+            right = int(samples.max(initial=0)) <= self.samples
+        if not right:
+            raise InputError(
+                f"a loss set has a sample that is not from 0 to {self.samples}",
+                hint="It is damaged, or another len_sample was stored with it: make it anew",
+            )
 
 
 _SAMPLE_BYTES = 64

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..._jit import kernel, subkernel
-from ..._vectors import ask_for
+from ..._vectors import ROWS, ask_for, copy_rows
 from ...arrays import Array, Floats, Indices
 from ...losses._kernels.cells import MEAN_LARGEST, MEAN_SUM, TOTAL_LARGEST, TOTAL_SUM
 from ...losses._kernels.exact import two_sum
@@ -100,6 +100,45 @@ def _ask_ahead(i: int, blocks: Indices, base: int, table: LossTable, load: Load)
                 ask_for(table.losses, losses + row)
 
 
+@subkernel
+def _copy_block(
+    table: LossTable, block: int, count: int, factor: float, load: Load, to: int
+) -> None:
+    """Copy the rows of a block, whose samples stay as they are."""
+    samples, losses = table.samples_at[block], table.losses_at[block]
+    if count < ROWS:
+        for j in range(count):
+            load.samples[to + j] = table.samples[samples + j]
+            load.losses[to + j] = max(np.float64(table.losses[losses + j]) * factor, _TINY)
+        return
+    for begin in range(0, count, ROWS):
+        # At the end some are copied again.
+        j = min(begin, count - ROWS)
+        source = (table.samples, samples + j, table.losses, losses + j)
+        copy_rows(*source, factor, load.samples, load.losses, to + j)
+
+
+@subkernel
+def _map_block(
+    table: LossTable, block: int, count: int, factor: float, mapped: Int32s, load: Load, to: int
+) -> bool:
+    """Copy the rows of a block with the sample that each becomes; return whether each has one."""
+    source = table.samples[table.samples_at[block] : table.samples_at[block] + count]
+    beyond = np.int32(0)
+    for j in range(count):
+        beyond |= np.int32(np.uint32(source[j]) >= np.uint32(len(mapped)))
+    if beyond != 0:
+        return False
+    target = load.samples[to : to + count]
+    for j in range(count):
+        target[j] = mapped[_U(source[j])]
+    values = table.losses[table.losses_at[block] : table.losses_at[block] + count]
+    amounts = load.losses[to : to + count]
+    for j in range(len(amounts)):
+        amounts[j] = max(np.float64(values[j]) * factor, _TINY)
+    return True
+
+
 @kernel
 def gather(
     blocks: Indices, base: int, table: LossTable, factor: float, mapped: Int32s, load: Load
@@ -111,32 +150,24 @@ def gather(
         base: number of the member's first block.
         table: of the member.
         factor: of the losses.
-        mapped: sample that each becomes; those beyond it are damaged.
+        mapped: sample that each becomes; those beyond it are damaged. Empty if all stay as they
+            are, damaged ones too.
         load: receives the rows; of blocks of other members, it keeps what it has. Losses are
-            not read if it has no place for them.
+            not read if it has no place for them, where samples are mapped.
 
     Returns:
         Whether all samples are among those mapped, as what adds them up relies on.
     """
     to = ZERO
-    beyond = np.int32(0)
     for i in range(len(blocks)):
         _ask_ahead(i, blocks, base, table, load)
         count = load.counts[i]
         block = blocks[i] - base
         if 0 <= block < len(table.counts):
-            source = table.samples[table.samples_at[block] : table.samples_at[block] + count]
-            for j in range(count):
-                beyond |= np.int32(np.uint32(source[j]) >= np.uint32(len(mapped)))
-            if beyond != 0:
+            if len(mapped) == 0:
+                _copy_block(table, block, count, factor, load, to)
+            elif not _map_block(table, block, count, factor, mapped, load, to):
                 return False
-            target = load.samples[to : to + count]
-            for j in range(count):
-                target[j] = mapped[_U(source[j])]
-            values = table.losses[table.losses_at[block] : table.losses_at[block] + count]
-            amounts = load.losses[to : to + count]
-            for j in range(len(amounts)):
-                amounts[j] = max(np.float64(values[j]) * factor, _TINY)
         to += count
     return True
 
@@ -266,23 +297,19 @@ def _add_occurrences(
 
 
 @subkernel
-def _write_occurrence(
-    n: int, scratch: Scratch, samples: Int32s, sums: Floats, largest: Floats
-) -> float:
-    """Write the listed samples of one occurrence; return the total of all but the mean."""
-    now, listed = scratch.now, scratch.listed
-    total = 0.0
-    if n * _SPARSE < len(now):
-        _in_order(listed, n, now, scratch)
-        for k in range(n):
-            s = _U(listed[k])
-            x = now[s]
-            samples[k] = listed[k]
-            sums[k] = x
-            largest[k] = x
-            total += x if listed[k] else 0.0
-            now[s] = 0.0
-        return total
+def _add_alone(at: int, end: int, load: Load, now: Floats) -> int:
+    """Add up the rows of an occurrence that has many samples, listing none; count these."""
+    for row in range(at, end):
+        now[_U(load.samples[row])] += load.losses[row]
+    n = ZERO
+    for sample in range(len(now)):
+        n += int(now[sample] != 0.0)
+    return n
+
+
+@subkernel
+def _write_alone(n: int, now: Floats, samples: Int32s, sums: Floats) -> None:
+    """Write the losses of one occurrence that has many samples."""
     k = ZERO
     for sample in range(len(now)):
         if k == n:
@@ -291,51 +318,63 @@ def _write_occurrence(
         x = now[sample]
         samples[_U(k)] = sample
         sums[_U(k)] = x
-        largest[_U(k)] = x
         k += int(x != 0.0)
-        total += x if sample else 0.0
     now[:] = 0.0
+
+
+@subkernel
+def _write_listed(n: int, scratch: Scratch, samples: Int32s, sums: Floats) -> None:
+    """Write the losses of one occurrence by the samples that it lists."""
+    now, listed = scratch.now, scratch.listed
+    _in_order(listed, n, now, scratch)
+    for k in range(n):
+        s = _U(listed[k])
+        samples[k] = listed[k]
+        sums[k] = now[s]
+        now[s] = 0.0
+
+
+@subkernel
+def _total(samples: Int32s, losses: Floats) -> float:
+    """Add up the losses of all but the mean, one after the other.
+
+    Each addition waits for the one before. In a loop of its own, which is short, that is while
+    the next pair is begun.
+    """
+    total = 0.0
+    for k in range(len(losses)):
+        total += losses[k] if samples[k] else 0.0
     return total
 
 
 @subkernel
-def _write_pair(
-    n: int, scratch: Scratch, samples: Int32s, sums: Floats, largest: Floats
-) -> tuple[float, float]:
-    """Write the listed samples of a pair; return the totals of all but the mean."""
+def _write_pair(n: int, scratch: Scratch, samples: Int32s, sums: Floats, largest: Floats) -> None:
+    """Write the listed samples of a pair."""
     high, low, most = scratch.high, scratch.low, scratch.largest
     _in_order(scratch.all, n, high, scratch)
-    total = peaks = 0.0
     for k in range(n):
         s = _U(scratch.all[k])
         samples[k] = scratch.all[k]
         sums[k] = high[s] + low[s]
         largest[k] = most[s]
-        total += sums[k] if scratch.all[k] else 0.0
-        peaks += most[s] if scratch.all[k] else 0.0
         high[s] = 0.0
         low[s] = 0.0
         most[s] = 0.0
-    return total, peaks
 
 
 @subkernel
-def _copy_block(load: Load, at: int, samples: Int32s, sums: Floats, largest: Floats) -> float:
-    """Write the rows of a block from ``at`` on; return the total of all but the mean."""
-    total = 0.0
+def _write_block(load: Load, at: int, samples: Int32s, sums: Floats) -> None:
+    """Write the rows of a block from ``at`` on."""
     for k in range(len(samples)):
-        x = load.losses[at + k]
         samples[k] = load.samples[at + k]
-        sums[k] = x
-        largest[k] = x
-        total += x if samples[k] else 0.0
-    return total
+        sums[k] = load.losses[at + k]
 
 
 @kernel
 def add_up(
     load: Load,
     ordered: bool,
+    alone: bool,
     scratch: Scratch,
     sizes: Indices,
     samples: Int32s,
@@ -348,11 +387,12 @@ def add_up(
     Args:
         load: the pairs.
         ordered: whether the samples of a block ascend.
+        alone: whether each pair has one occurrence, so that its largest losses are the sums.
         scratch: zeros.
         sizes: receives the cells of each pair.
         samples: receives the sample of each cell, ascending within a pair.
         sums: receives the sum over the occurrences of its period.
-        largest: receives the largest of them; the same memory as ``sums`` where pairs have one.
+        largest: receives the largest of them, unless they are alone.
         wholes: receives WHOLES of each pair.
 
     Returns:
@@ -364,28 +404,37 @@ def add_up(
         first = load.starts[pair]
         last = load.starts[pair + 1]
         begin = to
-        if ordered and last == first + 1:
-            to = begin + load.counts[first]
-            out = samples[begin:to], sums[begin:to], largest[begin:to]
-            total = peaks = _copy_block(load, at, *out)
-            at += load.counts[first]
+        end = at
+        for i in range(first, last):
+            end += load.counts[i]
+        is_one = load.occurrences[first] == load.occurrences[last - 1]
+        if not is_one:
+            i, row, n = _add_occurrence(first, at, last, load, scratch)
+            _, n = _add_occurrences(i, row, last, load, scratch, n)
+            to += n
+            _write_pair(n, scratch, samples[begin:to], sums[begin:to], largest[begin:to])
+        elif ordered and last == first + 1:
+            to += end - at
+            _write_block(load, at, samples[begin:to], sums[begin:to])
+        elif (end - at) * _SPARSE < len(scratch.now):
+            _, _, n = _add_occurrence(first, at, last, load, scratch)
+            to += n
+            _write_listed(n, scratch, samples[begin:to], sums[begin:to])
         else:
-            i, at, n = _add_occurrence(first, at, last, load, scratch)
-            if i == last:
-                to = begin + n
-                out = samples[begin:to], sums[begin:to], largest[begin:to]
-                total = peaks = _write_occurrence(n, scratch, *out)
-            else:
-                at, n = _add_occurrences(i, at, last, load, scratch, n)
-                to = begin + n
-                out = samples[begin:to], sums[begin:to], largest[begin:to]
-                total, peaks = _write_pair(n, scratch, *out)
-        has_mean = to > begin and samples[begin] == 0
-        wholes[pair, MEAN_SUM] = sums[begin] if has_mean else 0.0
-        wholes[pair, MEAN_LARGEST] = largest[begin] if has_mean else 0.0
-        wholes[pair, TOTAL_SUM] = total
-        wholes[pair, TOTAL_LARGEST] = peaks
+            to += _add_alone(at, end, load, scratch.now)
+            _write_alone(to - begin, scratch.now, samples[begin:to], sums[begin:to])
+        at = end
         sizes[pair] = to - begin
+        has_mean = to > begin and samples[begin] == 0
+        wholes[pair, MEAN_SUM] = wholes[pair, MEAN_LARGEST] = sums[begin] if has_mean else 0.0
+        total = _total(samples[begin:to], sums[begin:to])
+        wholes[pair, TOTAL_SUM] = wholes[pair, TOTAL_LARGEST] = total
+        if not is_one:
+            wholes[pair, MEAN_LARGEST] = largest[begin] if has_mean else 0.0
+            wholes[pair, TOTAL_LARGEST] = _total(samples[begin:to], largest[begin:to])
+        elif not alone:
+            for k in range(begin, to):
+                largest[k] = sums[k]
     return to
 
 
