@@ -118,7 +118,7 @@ def ask_for(array: Array, index: int) -> None:
     """
 
 
-def _build_copy_rows(
+def _build_copy_rows(  # noqa: PLR0913, PLR0917 - arrays, and where each begins
     _context: _Untyped,
     samples: _Untyped,
     at: _Untyped,
@@ -154,7 +154,7 @@ def _build_copy_rows(
 
 
 @_in_kernels(_build_copy_rows)
-def copy_rows(
+def copy_rows(  # noqa: PLR0913, PLR0917 - as above
     samples: Array,
     at: int,
     losses: Array,
