@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from app.errors import TooLargeError
 from core.budget import current
-from core.tiles.formats.files import natural
 
 T = TypeVar("T")
 
+_NUMBER = re.compile(r"([0-9]+)")
 _STRETCH = 256
 """Entries of a directory between two checks."""
 
@@ -57,6 +58,8 @@ def watched(entries: Sequence[T]) -> Iterator[T]:
         yield from entries[at : at + _STRETCH]
 
 
-def numerically(path: Path | str) -> tuple[list[str | tuple[int, str]], str]:
+def numerically(path: Path | str) -> tuple[list[str | int], str]:
     """Return a key that sorts paths by the numbers in them, 2 before 10."""
-    return natural(str(path)), str(path)
+    parts: list[str | int] = list(_NUMBER.split(str(path)))
+    parts[1::2] = [int(digits) for digits in parts[1::2]]
+    return parts, str(path)

@@ -228,12 +228,14 @@ def extension(name: str) -> str:
     return name.rpartition(".")[2].lower() if "." in name else ""
 
 
-def natural(name: str) -> list[str | tuple[int, str]]:
+def natural(name: str) -> list[tuple[int, int, str]]:
     """Return a sort key that compares runs of digits, of any length, by value."""
-    parts: list[str | tuple[int, str]] = list(_DIGITS.split(name))
-    values = [digits.lstrip("0") for digits in _DIGITS.findall(name)]
-    parts[1::2] = [(len(value), value) for value in values]
-    return parts
+    key = []
+    for part in _DIGITS.split(name):
+        digits = part.isascii() and part.isdigit()
+        value = part.lstrip("0") if digits else part
+        key.append((0, len(value), value) if digits else (1, 0, value))
+    return key
 
 
 class _DeclarationError(Exception):

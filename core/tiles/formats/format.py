@@ -96,7 +96,7 @@ class Format(ABC):
     def order(self, names: Sequence[str]) -> list[int]:
         """Return indices that sort names by the numbers in them, companions last."""
 
-        def key(index: int) -> tuple[bool, list[str | tuple[int, str]], str]:
+        def key(index: int) -> tuple[bool, list[tuple[int, int, str]], str]:
             return self.is_companion(names[index]), natural(names[index]), names[index]
 
         return sorted(range(len(names)), key=key)
