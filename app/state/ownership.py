@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from . import base
-from .base import Admit, Record, RecordExistsError, RecordMissingError, StateStore
+from .base import MAX_PAGE, Admit, Record, RecordExistsError, RecordMissingError, StateStore
 from .turns import Turn
 
 Json: TypeAlias = Any
@@ -275,7 +275,7 @@ class Namespaces:
     def all(self, owner: str) -> Iterator[OwnedRecord]:
         """Yield all things of an owner."""
         after = ""
-        while page := self.page(owner, "", after, base.MAX_PAGE):
+        while page := self.page(owner, "", after, MAX_PAGE):
             yield from page
             after = page[-1].ident
 

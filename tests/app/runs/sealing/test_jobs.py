@@ -364,7 +364,7 @@ def test_who_dies_while_it_works_ahead_makes_suspects_of_the_jobs_to_come(
 def test_all_jobs_are_seen_and_those_of_earlier_versions_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("app.state.base.MAX_PAGE", 2)
+    monkeypatch.setattr("app.state.ownership.MAX_PAGE", 2)
     jobs = Jobs(MemoryStateStore())
     job = Job("alice", "run", ("melt",), Variant(), seals=True)
     for number in range(5):
