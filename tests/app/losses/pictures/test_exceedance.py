@@ -67,7 +67,8 @@ def test_no_label_of_an_axis_is_cut_at_the_edge_of_the_picture(panels: int) -> N
     rows = ept(range(1, panels + 1))
     rows["ReturnPeriod"] *= 1000
     figure = figure_of(rows, range(1, panels + 1))
-    FigureCanvasAgg(figure).draw()
+    figure.set_canvas(FigureCanvasAgg(figure))
+    figure.draw_without_rendering()
     labels = [axes.get_xticklabels()[-1] for axes in figure.axes if axes.get_xticklabels()]
     assert {label.get_text() for label in labels} == {"1,000,000"}
     assert all(label.get_window_extent().x1 <= figure.bbox.x1 for label in labels)
