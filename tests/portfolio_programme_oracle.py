@@ -142,7 +142,9 @@ def _apply(layer: Layer, rows: Sequence[Row], net: Sequence[float], year: Year) 
 
     limit = _amount(layer, "OccLimit", math.inf)
     most = _amount(layer, "AggLimit", math.inf)
-    reinstated = limit if layer["ReinsType"] != "PR" else _amount(layer, "RiskLimit", math.inf)
+    reinstated = limit
+    if layer["ReinsType"] == "PR" and limit == math.inf:
+        reinstated = _amount(layer, "RiskLimit", math.inf)
     count = layer.get("Reinstatement")
     if count is not None:
         most = min(most, (count + 1) * reinstated)

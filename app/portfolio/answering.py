@@ -64,7 +64,7 @@ from .query import Query
 from .records import LossSet
 
 T = TypeVar("T")
-_ALGORITHM = b"portfolio 5"
+_ALGORITHM = b"portfolio 6"
 """Changes whenever an answer does, to equal questions."""
 _FULL, _PER_SAMPLE = frozenset("Ff"), frozenset("Ww")
 """Letters of curves."""

@@ -44,7 +44,7 @@ def read_perils(lists: Mapping[str, str], programme: Programme, joint: Joint) ->
                 f'Say which events are of it: {{"perils": {{"{layer.perils[0]}": "1-500"}}}}',
             )
         return None
-    if not (of_perils or any(layer.hours for layer in programme.layers)):
+    if not any(layer.hours or "ReinsPeril" in layer.given for layer in programme.layers):
         raise _wrong("no layer has a ReinsPeril or an hours clause", "Leave perils out")
     ids, owners = _owned(lists)
     happening, sources = joint.calendar.occurrences.event_ids, joint.sources

@@ -11,14 +11,16 @@ ReinsNumber, ReinsName                which layer; numbers are unique
 ReinsType                             FAC, QS, SS, PR, CXL, AXL of OED; SL, a stop loss, is ours
 InuringPriority                       lower ones first, equal ones at once; 1 unless given
 ReinsPeril                            perils, split by ``;``, as the events have them; AA1 is any
-CededPercent                          proportion of each loss that is brought into the layer, before
-                                      its other terms, as at Oasis; 1 unless given
-RiskAttachment, RiskLimit             of each risk; for SS the retained line, and the capacity
+RiskAttachment, RiskLimit             of each risk's loss, before CededPercent; for SS the retained
+                                      line, and the capacity, of its insured value
+CededPercent                          proportion of what RiskAttachment and RiskLimit leave of each
+                                      loss, before all other terms, as at Oasis; 1 unless given
 OccFranchiseDed, OccReverseFranchise  a loss up to the first, or above the second, is not paid
 OccAttachment, OccLimit               of each loss occurrence
 AggAttachment, AggLimit               of each period
 Reinstatement, ReinstatementCharge    their number, and the charge of all or of each: ``0;0.5;1``;
-                                      without a number they are unlimited and free
+                                      without a number they are unlimited and free. Reinstated is
+                                      OccLimit, or if a PR has none, RiskLimit
 ReinsPremium                          of which reinstatement premiums and rates on line are made
 PlacedPercent, TreatyShare            proportions, applied last; 1 unless given
 ReinsCurrency                         the same for all layers, and that of the losses
@@ -26,6 +28,14 @@ Scope                                 ours: labels of the parts of the subject t
 HoursClause                           ours: ``{"Hours": 72, "Start": "first-loss"}``, which it is
                                       unless given, or ``cedant``
 ====================================  ==============================================================
+
+Terms apply in this order; ``clip`` is between 0 and the limit that goes with the attachment::
+
+    FAC, PR, QS   CededPercent x clip(loss of the risk - RiskAttachment)
+    SS            clip(insured value - RiskAttachment) / insured value x loss of the risk
+    CXL, AXL, SL  CededPercent x loss
+    then, of the sum of an occurrence, franchises and clip(sum - OccAttachment),
+    of the sum of a period clip(sum - AggAttachment), and PlacedPercent x TreatyShare of that
 
 :data:`REFUSED` has the rest of OED's fields, each with the reason.
 """
@@ -35,10 +45,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import NamedTuple, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 from ..errors import InputError
 
@@ -155,8 +164,8 @@ class Layer:
     """Of its hours clause; 0 if it has none."""
     cedant: bool
     """Whether the cedant chooses the windows of the clause."""
-    given: AbstractSet[str] = frozenset()
-    """Fields that are no defaults; ``Start`` is that of the clause."""
+    given: Mapping[str, Any]
+    """Fields that are no defaults, as they were given; ``Start`` is that of the clause."""
 
     @property
     def placed(self) -> float:
@@ -171,10 +180,10 @@ class Layer:
     @property
     def line(self) -> float:
         """The limit that is reinstated, and that rates are on; infinite if there is none."""
-        if self.kind in {"FAC", "PR"}:
-            return self.terms["RiskLimit"]
+        # Of an occurrence, whatever the risks in it, before that of a risk or of a period.
         limit = math.inf if self.kind in {"AXL", "SL"} else self.terms["OccLimit"]
-        return limit if limit < math.inf else self.terms["AggLimit"]
+        other = "RiskLimit" if self.kind in {"FAC", "PR"} else "AggLimit"
+        return limit if limit < math.inf else self.terms[other]
 
     @property
     def exhaustible(self) -> bool:
@@ -264,7 +273,7 @@ class _Parser:
         terms["PlacedPercent"] *= self._term("TreatyShare")
         self._check_payable(terms)
         self._check_units(kind)
-        limit = "RiskLimit" if kind == "PR" else "OccLimit"
+        limit = "RiskLimit" if kind == "PR" and terms["OccLimit"] == math.inf else "OccLimit"
         charges = self._charges(limit, terms[limit])
         if charges is not None:
             terms["AggLimit"] = min(terms["AggLimit"], (len(charges) + 1) * terms[limit])
@@ -286,7 +295,7 @@ class _Parser:
             premium=self._term("ReinsPremium") if "ReinsPremium" in self._given else None,
             hours=hours,
             cedant=cedant,
-            given={*self._given, *self._given.get("HoursClause", ())},
+            given={**self._given, **self._given.get("HoursClause", {})},
         )
         self._check_premium(made)
         return made

@@ -58,14 +58,15 @@ function reinstated(layer) {
 
 function words(layer) {
   const line = limit(layer), share = percent(layer.CededPercent);
-  const what = layer.ReinsType === "QS" ? `${share} % of all losses` : `${line === null ? "unlimited" : written(line)} xs ${written(attachment(layer))}${share < 100 ? ` of ${share} % of each loss` : ""}`;
+  const cover = `${line === null ? "unlimited" : written(line)} xs ${written(attachment(layer))}`; // of risks before the share
+  const what = layer.ReinsType === "QS" ? `${share} % of all losses` : share === 100 ? cover : places(layer)[0] === "RiskAttachment" ? `${share} % of ${cover} of each risk` : `${cover} of ${share} % of each loss`;
   const ofYear = TERMS.slice(2, 4).map((name, k) => layer[name] && !places(layer).includes(name) && `annual ${["deductible", "limit"][k]} ${written(Number(layer[name]))}`);
   return [`${title(layer)}: ${what}`, ...ofYear, `${percent(placed(layer))} % placed`, reinstated(layer)].filter(Boolean).join(", ");
 }
 
 // -- the tower -------------------------------------------------------------------------
 
-const [WIDE, HIGH, LEFT] = [420, 320, 78];
+const [WIDE, HIGH, LEFT, LINE] = [420, 320, 78, 16];
 // A column for each priority; losses upward, the share that is ceded to the right.
 function drawTower() {
   const top = topOf(layers) * 1.1 || most;
@@ -79,13 +80,13 @@ function drawTower() {
     const upper = y(line === null ? top : low + line), height = Math.max(y(low) - upper, 2);
     const share = placed(layer) * (layer.CededPercent ?? 1);
     const frame = { x: left, y: upper, height };
+    const lines = Math.floor(height / LINE), text = make("div", {}, `${title(layer)}\n${reinstated(layer)}`);
+    text.style.webkitLineClamp = lines; // as many as there is room for
     return [svg("rect", { ...frame, width: wide - 6, class: "whole" }), svg("rect", { ...frame, width: Math.max((wide - 6) * share, 1), class: `layer ${layer.ReinsType}` }, svg("title", {}, words(layer))),
-      ...(height > 14 ? [svg("text", { x: left + 6, y: Math.min(upper + 14, HIGH - 24) }, title(layer))] : []),
-      ...(height > 32 && layer.Reinstatement != null ? [svg("text", { x: left + 6, y: upper + 30 }, reinstated(layer))] : [])];
+      ...(lines ? [svg("foreignObject", { x: left + 6, y: upper + 1, width: wide - 18, height: lines * LINE }, text)] : [])];
   });
   find("tower").setAttribute("viewBox", `0 0 ${WIDE} ${HIGH}`);
   find("tower").replaceChildren(...ticks, svg("line", { x1: LEFT - 4, x2: WIDE, y1: y(0), y2: y(0) }), ...boxes);
-  for (const text of find("tower").querySelectorAll("rect ~ text")) while (text.getComputedTextLength() > wide - 14) text.textContent = text.textContent.replace(/.…?$/, text.textContent.length > 2 ? "…" : "");
   find("tower-said").textContent = layers.map(words).join("; ") || "No layer: net losses are the gross ones.";
 }
 
@@ -236,7 +237,7 @@ const PRICED = Object.fromEntries([...document.querySelectorAll(".defined dt")].
 
 function drawPriced(net) {
   const rows = (net?.layers ?? []).filter((row) => row.SampleType === 2);
-  const cell = (value, title) => (title.endsWith("%") && value != null ? String(percent(value)) : written(value));
+  const cell = (value, title) => written(title.endsWith("%") && value != null ? scaled(value, 100) : value);
   find("priced").replaceChildren(...(rows.length ? [table(["Layer", ...Object.values(PRICED)], rows.map((row) => [row.Name || `Layer ${row.Layer}`, ...Object.entries(PRICED).map(([name, title]) => cell(row[name], title))]), "Of the placed share, in a year; means over samples.")] : []));
 }
 

@@ -117,8 +117,8 @@ _LOSS_TICKS = {1: 8, 2: 6, 3: 5, 4: 5}
 """Steps that fit on an axis of losses, by the same."""
 _CELLS = {1: (7.6, 4.1), 2: (4.4, 3.1), 3: (3.4, 2.5), 4: (2.8, 2.2)}
 """Width and height of a panel with its labels in inches, by the same."""
-_EDGE = (0.30, 0.34)
-"""Inches at the left and below, for the titles of axes."""
+_EDGE = (0.30, 0.34, 0.20)
+"""Inches at the left and below, for the titles of axes, and at the right, for half a label."""
 _LEFT, _RIGHT, _BELOW, _ABOVE = 0.54, 0.16, 0.22, 0.34
 """Inches around the axes of a panel: tick labels, and above them the title."""
 
@@ -134,7 +134,7 @@ def inches_of(panels: int) -> tuple[float, float]:
     """Width and height of that many panels."""
     columns = columns_of(panels)
     width, height = _CELLS[columns]
-    return _EDGE[0] + width * columns, _EDGE[1] + height * math.ceil(panels / columns)
+    return _EDGE[0] + width * columns + _EDGE[2], _EDGE[1] + height * math.ceil(panels / columns)
 
 
 def add_axes(figure: Figure, x: float, y: float, width: float, height: float) -> Axes:

@@ -144,7 +144,10 @@ def _add_plain(net: Floats, terms: Floats, taken: Floats) -> tuple[float, bool]:
 def _bring(
     rows: Rows, layers: Layers, when: When, k: int, first: int, net: Floats, scratch: Scratch
 ) -> int:
-    """What rows bring into a layer, and its occurrences; return the number of those."""
+    """What rows bring into a layer, and its occurrences; return the number of those.
+
+    Terms of risks come first, then CededPercent of what they leave.
+    """
     terms, items = layers.terms[k], scratch.items
     count = 0
     for r in range(len(net)):

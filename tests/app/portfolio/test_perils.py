@@ -122,6 +122,15 @@ def test_perils_that_contradict_say_where(
     assert hint in answer.json().get("hint", "")
 
 
+def test_perils_beside_a_layer_that_names_any_of_them_change_nothing(desk: Desk) -> None:
+    def priced(**body: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - JSON
+        return table(desk, "layers", report="layers", **body)
+
+    layer = {**CXL, "ReinsNumber": 1}
+    named = {"programme": {"layers": [{**layer, "ReinsPeril": "AA1"}]}}
+    assert priced(**named) == priced(programme={"layers": [layer]}, perils={})
+
+
 def test_perils_have_so_many_events(desk: Desk) -> None:
     half = perils.MAX_EVENTS // 2
     lists = {"WW1": f"1-{half}", "EQ": f"{half + 1}-{perils.MAX_EVENTS}"}

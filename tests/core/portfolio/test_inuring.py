@@ -233,6 +233,66 @@ def test_no_more_is_reinstated_than_an_aggregate_limit_leaves() -> None:
         assert got.results()[0].reinstatement_premium == premium
 
 
+def of_risks(losses: list[float], values: list[float]) -> Case:
+    """Losses of risks in one event of one period and sample."""
+    case, n = year_of([1.0]), len(losses)
+    rows = case.subject.losses._replace(
+        starts=np.array([0, n]), occurrences=np.zeros(n, np.int32), losses=np.array(losses)
+    )
+    case.subject = Subject(rows, [""], np.zeros(n, np.int32), np.array(values))
+    return case
+
+
+def test_what_is_reinstated_of_a_layer_of_risks_is_its_limit_of_an_occurrence() -> None:
+    terms = {"ReinsNumber": 1, "ReinsType": "PR", "RiskAttachment": 200, "RiskLimit": 500}
+    terms |= {"Reinstatement": 2, "ReinstatementCharge": [1, 0], "ReinsPremium": 100}
+    case = of_risks([600.0, 450.0, 900.0], [1000.0] * 3)
+    # 400 + 250 + 500, less 100, up to 800: the limit whole, and all of it is reinstated at 100 %.
+    wanted = {800: (800, 100, 2400, 0.125), 2000: (1050, 52.5, 6000, 0.05)}
+    for limit, (paid, premium, most, rate) in wanted.items():
+        got = run(case, [{**terms, "OccAttachment": 100, "OccLimit": limit}])
+        assert got.ceded(0) == [paid]
+        assert got.reinstatement_premiums(0) == pytest.approx([premium])
+        assert got.programme.layers[0].terms["AggLimit"] == most
+        assert got.results()[0].rate_on_line == rate
+    # Without it, that of a risk.
+    got = run(case, [terms])
+    assert [got.ceded(0), got.reinstatement_premiums(0)] == [[1150], [100]]
+    assert got.results()[0].rate_on_line == 0.2
+
+
+def test_each_type_applies_its_share_where_the_documents_say() -> None:
+    losses, values = np.array([100.0, 260.0, 900.0]), np.array([400.0, 300.0, 1000.0])
+    clip = np.clip
+    cut = 0.5 * clip(losses - 150, 0, 300)
+    line = clip(values - 250, 0, 500) / values * losses
+    occurrence, annual = {"OccAttachment": 20, "OccLimit": 400}, {"AggAttachment": 30}
+    risk, half = {"RiskAttachment": 150, "RiskLimit": 300}, {"CededPercent": 0.5}
+    franchise = {"OccFranchiseDed": 40, "OccReverseFranchise": 5000}
+
+    def of_occurrence(brought: Any, attachment: float, limit: float) -> float:  # noqa: ANN401
+        return float(clip(brought.sum() - attachment, 0, limit))
+
+    for layer, wanted in (
+        ({"ReinsType": "FAC", **risk, **half, **annual}, cut.sum() - 30),
+        ({"ReinsType": "PR", **risk, **half, **occurrence, **annual},
+         of_occurrence(cut, 20, 400) - 30),
+        ({"ReinsType": "QS", "RiskLimit": 300, **half, **franchise, "OccLimit": 310},
+         of_occurrence(0.5 * clip(losses, 0, 300), 0, 310)),
+        ({"ReinsType": "SS", "RiskAttachment": 250, "RiskLimit": 500, "OccLimit": 600},
+         of_occurrence(line, 0, 600)),
+        ({"ReinsType": "CXL", **half, **franchise, **occurrence, **annual},
+         of_occurrence(0.5 * losses, 20, 400) - 30),
+        ({"ReinsType": "AXL", **half, **occurrence, **annual, "AggLimit": 350},
+         min(of_occurrence(0.5 * losses, 20, 400) - 30, 350)),
+        ({"ReinsType": "SL", **half, **annual, "AggLimit": 580},
+         min(0.5 * losses.sum() - 30, 580)),
+    ):  # fmt: skip
+        terms = {"ReinsNumber": 1, **layer, "PlacedPercent": 0.8}
+        got = run(of_risks(losses.tolist(), values.tolist()), [terms])
+        assert got.ceded(0) == pytest.approx([0.8 * wanted]), layer
+
+
 def test_an_hours_clause_counts_minutes_where_dates_do() -> None:
     case = year_of([10.0, 10.0, 10.0], [0, 89, 90], granular=True)
     got = run(case, [{**CXL, "OccAttachment": 15, "HoursClause": {"Hours": 1.5}}])

@@ -17,7 +17,7 @@ def notes(*layers: dict[str, Any]) -> list[str]:
 
 
 def test_defaults_that_change_what_a_programme_costs_are_named_once() -> None:
-    clause = {**CXL, "ReinsNumber": 2, "AggLimit": 5, "HoursClause": {"Hours": 72}}
+    clause = {**CXL, "ReinsNumber": 2, "AggLimit": 50, "HoursClause": {"Hours": 72}}
     found = notes(CXL, {**clause, "ReinsPremium": 11, "CededPercent": 0.3})
     for note, start in zip(found, (
         "layers[0], layers[1]: without InuringPriority it is 1, and layers of one priority apply",
@@ -31,6 +31,54 @@ def test_defaults_that_change_what_a_programme_costs_are_named_once() -> None:
     assert notes(said) == []
     assert len(notes(*({**said, "ReinsNumber": k} for k in range(1, 9)))) == 1
     assert "layers[4], …: " in notes(*({**said, "ReinsNumber": k} for k in range(1, 9)))[0]
+
+
+def test_a_share_is_said_to_be_of_what_its_type_has_before_it() -> None:
+    first = "CededPercent is of each loss, before other terms; PlacedPercent is the layer's share"
+    risks = "CededPercent is of each risk's loss after RiskAttachment and RiskLimit, before others"
+    for layer, wanted in (
+        ({"ReinsType": "CXL", "OccLimit": 9, "AggLimit": 9}, first),
+        ({"ReinsType": "AXL", "AggLimit": 9}, first),
+        ({"ReinsType": "SL", "AggLimit": 9}, first),
+        ({"ReinsType": "QS", "OccLimit": 9}, first),
+        ({"ReinsType": "QS", "RiskLimit": 9}, risks),
+        ({"ReinsType": "PR", "RiskAttachment": 9}, risks),
+        ({"ReinsType": "FAC", "RiskLimit": 9}, risks),
+        ({"ReinsType": "QS", "PlacedPercent": 0.5}, None),
+    ):  # fmt: skip
+        found = notes({"ReinsNumber": 1, "CededPercent": 0.5, **layer})
+        assert found == ([] if wanted is None else [f"layers[0]: {wanted}"])
+
+
+def test_terms_that_never_matter_or_bind_before_others_are_named() -> None:
+    risk = {"ReinsType": "PR", "RiskLimit": 20, "Reinstatement": 3}
+    share = {"ReinsType": "QS", "OccLimit": None, "CededPercent": 0.5}
+    reverse = {"OccAttachment": 7, "OccReverseFranchise": 16}
+    for more, wanted in (
+        ({"Reinstatement": 3, "AggLimit": 20}, ["AggLimit is less than the limit times Rein"]),
+        ({"Reinstatement": 3, "AggLimit": 50}, ["AggLimit is more than the limit times Rein"]),
+        ({"Reinstatement": 3, "AggLimit": 40}, []),
+        ({"OccLimit": 0.1, "Reinstatement": 2, "AggLimit": 0.3}, []),
+        ({"AggLimit": 9}, ["AggLimit is less than OccLimit, which is never paid in full"]),
+        ({"AggLimit": 10}, []),
+        (risk, ["OccLimit is less than RiskLimit, which is never paid in full"]),
+        ({**risk, "OccLimit": 20}, []),
+        ({**share, "RiskLimit": 10, "AggLimit": 5}, ["CededPercent is of each risk's loss"]),
+        (
+            {**share, "RiskLimit": 11, "AggLimit": 5},
+            ["CededPercent is of", "AggLimit is less than RiskLimit, which is never paid in full"],
+        ),
+        (
+            {"OccFranchiseDed": 7, "OccAttachment": 7, "AggLimit": 90},
+            ["OccFranchiseDed is not more than OccAttachment, and changes nothing"],
+        ),
+        ({"OccFranchiseDed": 8, "OccAttachment": 7, "AggLimit": 90}, []),
+        ({**reverse, "AggLimit": 90}, ["OccReverseFranchise is less than OccAttachment + Occ"]),
+        ({**reverse, "OccReverseFranchise": 17, "AggLimit": 90}, []),
+    ):
+        found = notes({**CXL, **more})
+        assert len(found) == len(wanted), found
+        assert all(map(str.startswith, found, [f"layers[0]: {note}" for note in wanted])), found
 
 
 def test_amounts_that_are_tiny_beside_the_losses_are_named() -> None:

@@ -47,14 +47,15 @@ def test_an_aggregate_limit_is_the_lower_one() -> None:
 def test_layers_are_in_order_of_priority_and_their_line_depends_on_their_type() -> None:
     given = [
         {"ReinsNumber": 1, "ReinsType": "SL", "AggLimit": 7, "InuringPriority": 3},
-        {"ReinsNumber": 2, "ReinsType": "PR", "RiskLimit": 4, "OccLimit": 9, "InuringPriority": 2,
+        {"ReinsNumber": 2, "ReinsType": "PR", "RiskLimit": 4, "InuringPriority": 2,
          "ReinsPeril": "WTC; XHL", "Reinstatement": 2},
+        {"ReinsNumber": 5, "ReinsType": "PR", "RiskLimit": 4, "OccLimit": 9, "InuringPriority": 2},
         {"ReinsNumber": 3, "ReinsType": "AXL", "AggLimit": 6, "ReinsPeril": "WTC;AA1"},
         {**QS, "ReinsNumber": 4, "AggLimit": 8, "PlacedPercent": 0.5, "TreatyShare": 0.5},
     ]  # fmt: skip
     layers = parse_programme({"layers": given}).layers
-    assert [(one.number, one.line) for one in layers] == [(3, 6), (4, 8), (2, 4), (1, 7)]
-    assert [list(one.perils) for one in layers] == [[], [], ["WTC", "XHL"], []]
+    assert [(one.number, one.line) for one in layers] == [(3, 6), (4, 8), (2, 4), (5, 9), (1, 7)]
+    assert [list(one.perils) for one in layers] == [[], [], ["WTC", "XHL"], [], []]
     assert layers[1].placed == 0.25
     assert layers[2].terms["AggLimit"] == 12
 
@@ -134,7 +135,7 @@ LAYERS: list[tuple[dict[str, Any], str]] = [
     ({**CXL, "Scope": [{}]}, "Scope is [{}]."),
     ({**RENEWED, "OccLimit": None, "OccAttachment": 1},
      "Reinstatement is that of an unlimited layer. Give OccLimit."),
-    ({"ReinsNumber": 1, "ReinsType": "PR", "RiskAttachment": 5, "OccLimit": 9, "Reinstatement": 1},
+    ({"ReinsNumber": 1, "ReinsType": "PR", "RiskAttachment": 5, "Reinstatement": 1},
      "Reinstatement is that of an unlimited layer. Give RiskLimit."),
     ({**CXL, "Reinstatement": -1}, "Reinstatement is -1. Give an integer from 0 to 1000, or null"),
     ({**CXL, "Reinstatement": 0.5}, "Reinstatement is 0.5. Give an integer"),

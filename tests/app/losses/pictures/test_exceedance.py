@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from app.losses.pictures.drawing import build_figure
@@ -59,6 +60,18 @@ def test_every_point_lies_within_the_axes() -> None:
             assert np.max(line.get_xdata()) <= axes.get_xlim()[1]
             assert axes.get_ylim()[0] == 0 <= np.min(line.get_ydata())
             assert np.max(line.get_ydata()) <= axes.get_ylim()[1]
+
+
+@pytest.mark.parametrize("panels", [1, 2, 3, 4, 10])
+def test_no_label_of_an_axis_is_cut_at_the_edge_of_the_picture(panels: int) -> None:
+    rows = ept(range(1, panels + 1))
+    rows["ReturnPeriod"] *= 1000
+    figure = figure_of(rows, range(1, panels + 1))
+    figure.set_canvas(FigureCanvasAgg(figure))
+    figure.draw_without_rendering()
+    labels = [axes.get_xticklabels()[-1] for axes in figure.axes if axes.get_xticklabels()]
+    assert {label.get_text() for label in labels} == {"1,000,000"}
+    assert all(label.get_window_extent().x1 <= figure.bbox.x1 for label in labels)
 
 
 def test_losses_are_written_in_the_largest_unit_that_suits_all_panels() -> None:
