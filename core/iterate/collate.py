@@ -58,17 +58,16 @@ class Padding:
             CastingError: a field cannot hold the padding value.
         """
         by_name = {field.name: field for field in schema}
-        chosen = self.fields
-        if chosen is None:
-            chosen = tuple(field.name for field in schema if field.ragged)
+        ragged = tuple(field.name for field in schema if field.ragged)
+        chosen = ragged if self.fields is None else self.fields
         for name in chosen:
-            field = by_name.get(name)
-            if field is None or not field.ragged:
-                hint = f"{names_hint(name, by_name)}."
-                raise refuse(f"there is no ragged field {name!r} to pad", hint, "fields")
+            if name not in ragged:
+                known = "is not ragged and needs no pad" if name in by_name else "does not exist"
+                hint = names_hint(name, ragged) if ragged else "No field is ragged: leave pad out"
+                raise refuse(f"field {name!r} {known}", f"{hint}.", "fields")
             if name + LENGTHS in by_name:
                 raise refuse(f"there is a field {name + LENGTHS!r} already", option="fields")
-            _filler(field.dtype, self.value)
+            _filler(by_name[name].dtype, self.value)
         return chosen
 
     def padded(self, schema: Schema) -> Schema:
@@ -155,7 +154,7 @@ def ragged(values: Sequence[Array]) -> Ragged:
     """Join items of different lengths into one column.
 
     Raises:
-        OptionError: there are no items, or their dtypes or inner shapes differ.
+        OptionError: there are no items, they are no arrays, or their dtypes or inner shapes differ.
     """
     if not values:
         raise OptionError("a ragged column needs at least one item, for its dtype")
@@ -164,7 +163,8 @@ def ragged(values: Sequence[Array]) -> Ragged:
     try:
         return Ragged(np.concatenate(values), offsets)
     except ValueError as error:
-        raise OptionError(f"the items do not fit together: {error}") from None
+        hint = "Give arrays: of bytes, np.frombuffer(item, np.uint8)."
+        raise OptionError(f"the items do not fit together: {error}", hint=hint) from None
 
 
 def _filler(dtype: np.dtype[np.generic], value: float) -> np.generic:

@@ -200,6 +200,9 @@ class StepIterator(Checkpointed[S]):
         world: number of ranks.
         clock: has small batches that take little time read several at once, such as
             ``time.perf_counter``; None to read each alone.
+
+    Raises:
+        TypeError: it is not a pipeline.
     """
 
     def __init__(
@@ -211,6 +214,9 @@ class StepIterator(Checkpointed[S]):
         world: int = 1,
         clock: Clock | None = None,
     ) -> None:
+        if not hasattr(stepping, "reader"):
+            found = type(stepping).__name__
+            raise TypeError(f"a StepIterator takes a pipeline, not a {found}: see ItemIterator")
         super().__init__(identity, stepping, stepping.initial)
         self._stepping = stepping
         self._reader = stepping.reader(rank, world, clock)

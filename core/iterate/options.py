@@ -60,6 +60,10 @@ def bounded(name: str, length: int) -> int:
 Arguments = Mapping[str, Any]
 NUMBERS = "biuf"
 """Kinds of dtypes that are numbers."""
+_ARRAYS = (
+    "Filter by a field of one number, such as a label. Of frames, make one: reduce them by mean"
+    " over pixels, and give source the result as labels."
+)
 
 
 def refuse(message: str, hint: str | None = None, option: str = "args") -> PipelineError:
@@ -84,19 +88,21 @@ class Args:
     def field(self, kinds: str = NUMBERS, *, scalar: bool = False) -> Field:
         """The field that the argument ``field`` names, if its dtype is of one of the kinds."""
         name = self._arguments.get("field")
+        known: list[str] = []
         for candidate in self.schema:
+            is_number = candidate.dtype.kind in kinds
+            is_array = scalar and (candidate.ragged or candidate.shape)
+            if is_number and not is_array:
+                known.append(candidate.name)
             if candidate.name != name:
                 continue
-            if candidate.dtype.kind not in kinds:
+            if not is_number:
                 raise refuse(f"field {name!r} has dtype {candidate.dtype}")
-            if scalar and (candidate.ragged or candidate.shape):
-                raise refuse(
-                    f"field {name!r} is not one number per item",
-                    "Filter by a field of one number, such as a label; one of arrays has none.",
-                )
+            if is_array:
+                raise refuse(f"field {name!r} is not one number per item", _ARRAYS)
             return candidate
-        known = (candidate.name for candidate in self.schema)
-        raise refuse(f"field is {_found(name)}", f"{names_hint(str(name), known)}.")
+        hint = f"{names_hint(str(name), known)}." if known else _ARRAYS if scalar else None
+        raise refuse(f"field is {_found(name)}", hint)
 
     def number(self, name: str, default: float | None = None) -> float:
         """Give a finite number."""

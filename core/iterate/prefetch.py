@@ -108,12 +108,14 @@ class Prefetch(Iterator[T], Generic[T]):
         depth: most items read ahead, at least 1.
 
     Raises:
-        OptionError: the depth is below 1.
+        OptionError: the depth is below 1, or no whole number.
     """
 
     def __init__(self, source: Iterator[T], *, depth: int = 2) -> None:
-        if depth < 1:
-            raise OptionError(f"depth is {depth}", hint="Read at least 1 item ahead.")
+        given: object = depth
+        if not isinstance(given, int) or given < 1:
+            hint = "Read at least 1 item ahead: a whole number."
+            raise OptionError(f"depth is {given!r}", hint=hint)
         self._source = source
         self._depth = depth
         self._state: SavedState | None = None

@@ -48,9 +48,14 @@ class ArraySource(Source):
     Raises:
         PipelineError: there are no columns, their lengths differ, or one is no array, or an array
             of Python objects.
+        TypeError: ``columns`` is no mapping, such as an array.
     """
 
     def __init__(self, columns: Mapping[str, Column]) -> None:
+        given: object = columns
+        if not isinstance(given, Mapping):
+            found = type(given).__name__
+            raise TypeError(f"columns is a {found}: name it, as in ArraySource({{'x': array}})")
         self.schema = schema_of(columns)
         lengths = {len(column) for column in columns.values()}
         if len(lengths) != 1:

@@ -9,6 +9,7 @@ fit raises ``PipelineError`` with the field ``args``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -305,8 +306,14 @@ def _comparison(
     def make(arguments: Arguments, schema: Schema) -> Predicate:
         args = Args(arguments, schema, ("field", "value"))
         field, value = args.field(scalar=True), args.number("value")
-        if exact and field.dtype.kind in "iu":
-            _check_known(field, value)
+        if field.dtype.kind in "iu":
+            limits = np.iinfo(field.dtype)
+            ends = np.array([limits.min, limits.max], field.dtype)
+            if exact:
+                _check_known(field, value)
+            elif not compare(ends, value).any():
+                hint = f"{field.name} is {field.dtype}, {limits.min} to {limits.max}: none passes."
+                raise refuse(f"value is {value:g}", hint)
         return lambda block: compare(values_of(block[field.name]), value)
 
     return make
@@ -326,10 +333,21 @@ def _interval(args: Args, default: float | None = None) -> tuple[float, float]:
     return low, high
 
 
+def _check_between(field: Field, low: float, high: float, least: int, most: int) -> None:
+    """Refuse an interval without a whole number from ``least`` to ``most``."""
+    first = max(math.ceil(low), least)
+    if first >= high or first > most:
+        hint = f"{field.name} has whole numbers, {least} to {most}: none passes."
+        raise refuse(f"low is {low:g}, high is {high:g}", hint)
+
+
 def _between(arguments: Arguments, schema: Schema) -> Predicate:
     """Whether a value is from ``low`` to below ``high``."""
     args = Args(arguments, schema, ("field", "low", "high"))
     field, (low, high) = args.field(scalar=True), _interval(args)
+    if field.dtype.kind in "iu":
+        limits = np.iinfo(field.dtype)
+        _check_between(field, low, high, limits.min, limits.max)
 
     def predicate(block: Block) -> Mask:
         values = values_of(block[field.name])

@@ -16,8 +16,9 @@ epoch, so a pipeline of one epoch draws the same items as the first epoch of a l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 from ..iterate.base import Indexed, Sequential, Stage
 from ..iterate.batching import BucketBatch
@@ -42,6 +43,7 @@ class Builder:
 
     Raises:
         PipelineError: the stages do not fit the data, or cost too much.
+        TypeError: ``open_source`` returned no source.
     """
 
     def __init__(
@@ -54,8 +56,8 @@ class Builder:
     ) -> None:
         self.bounds = bounds
         self.costs: list[tuple[StageSpec, Cost]] = []
-        self.notes: list[str] = []
-        self._open = open_source
+        self.notes = _shared_draws(stages)
+        self._open = _checked(open_source)
         self._wrap = wrap
         self._measuring = True
         self._blocks: list[int] = []
@@ -186,8 +188,48 @@ class Builder:
         return lru_cache(maxsize=CACHED_EPOCHS)(chain)
 
 
+def _checked(open_source: OpenSource) -> OpenSource:
+    """Refuse what a caller's function returns in place of a source."""
+
+    def opened(dataset: str, choices: Mapping[str, Any]) -> Indexed:
+        source: object = open_source(dataset, choices)
+        if not isinstance(source, Indexed):
+            found = type(source).__name__
+            raise TypeError(
+                f"the source of {dataset!r} is a {found}: return ArraySource({{'x': array}})"
+            )
+        return source
+
+    return opened
+
+
 def _label(spec: StageSpec) -> str:
     return f"{spec.place}.{spec.op}"
+
+
+def _shared_draws(stages: Sequence[StageSpec]) -> list[str]:
+    """Notes on stages that draw the same number for each item."""
+    notes: list[str] = []
+    alike: dict[int, list[str]] = {}
+    for spec in stages:
+        notes += [note for inputs in spec.inputs for note in _shared_draws(inputs)]
+        operation = OPERATIONS[spec.op]
+        if operation.reorders or operation.drops or operation.keeps_sides:
+            # Items have other positions from here on, and so other draws.
+            notes, alike = notes + _draw_notes(alike), {}
+        if operation.draws(spec.options):
+            name = spec.path.rstrip(".") or str(spec.place)
+            alike.setdefault(spec.options["seed"], []).append(name)
+    return notes + _draw_notes(alike)
+
+
+def _draw_notes(alike: Mapping[int, Sequence[str]]) -> list[str]:
+    return [
+        f"stages {', '.join(names[:-1])} and {names[-1]} draw the same numbers for each item:"
+        " give each a seed of its own"
+        for names in alike.values()
+        if len(names) > 1
+    ]
 
 
 def _demands(stages: Sequence[StageSpec], demand: Demand) -> list[Demand]:
@@ -207,10 +249,15 @@ def bounded(costs: Sequence[tuple[StageSpec, Cost]], bounds: Bounds) -> Cost:
     total = Cost(sum(cost.memory for _, cost in costs), sum(cost.resume_work for _, cost in costs))
     if total.memory > bounds.memory:
         stage, cost = max(costs, key=lambda entry: entry[1].memory)
+        field = _size_field(stage)
+        size = stage.options.get(field or "")
+        room = bounds.memory - total.memory + cost.memory
+        fits = size * room // cost.memory if isinstance(size, int) else 0
+        advice = f"A {field} of about {fits} fits" if fits > 0 else "Make this stage smaller"
         raise stage.error(
             f"needs {cost.memory} of the {total.memory} bytes of the pipeline",
-            _size_field(stage),
-            f"A pipeline may need {bounds.memory} bytes. Make this stage smaller.",
+            field,
+            f"A pipeline may need {bounds.memory} bytes. {advice}.",
         )
     if total.resume_work > bounds.resume_work:
         stage, cost = max(costs, key=lambda entry: entry[1].resume_work)

@@ -52,17 +52,21 @@ class Option:
     """Whether it belongs to the stage; other options exist only for a helpful refusal."""
 
 
-def integer(low: int, high: int = MAX_ITEMS) -> Checker:
-    """Integers from ``low`` to ``high``, both included; true and 1.0 are not integers."""
+def integer(low: int, high: int = MAX_ITEMS, also: str = "") -> Checker:
+    """Integers from ``low`` to ``high``, both included; true and 1.0 are not integers.
+
+    The hint of a refusal ends with ``also``, which says what else an option takes.
+    """
+    hint = f"Give an integer from {low} to {high}{also}."
 
     def check(value: Any) -> int:  # noqa: ANN401 - any JSON value
         if isinstance(value, bool) or not isinstance(value, int):
             # Parsers of JSON make floats of integers that no 64 bits hold.
             large = isinstance(value, float) and value > high
             fault = "is too large" if large else f"is {_quoted(value)}, not an integer"
-            raise Refused(fault, f"Give {_range(low, high)}.")
+            raise Refused(fault, hint)
         if not low <= value <= high:
-            raise Refused(f"is {value}", f"Give {_range(low, high)}.")
+            raise Refused(f"is {value}", hint)
         return value
 
     return check
@@ -197,7 +201,3 @@ def refused_always(message: str, hint: str) -> Checker:
 def _quoted(value: Any) -> str:  # noqa: ANN401 - any JSON value
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."  # noqa: PLR2004 - fits a line
-
-
-def _range(low: int, high: int) -> str:
-    return f"an integer from {low} to {high}"

@@ -155,8 +155,6 @@ class Pipeline:
 
     def emptiness(self) -> str:
         """What became of the items, once :meth:`step` has found no batch after the first state."""
-        if self._batching.limit == 0:
-            return "the limit is 0 batches"
         came, left = self._stepper.fate()
         if came is None or is_sequential(self.spec.stages[0]):
             return "no item reached the stage that makes batches"
@@ -232,6 +230,7 @@ def build_pipeline(
 
     Raises:
         PipelineError: the spec does not fit the data, or the pipeline costs too much.
+        TypeError: ``open_source`` returned no source.
     """
     bounds = bounds or Bounds()
     cut = next(k for k, stage in enumerate(spec.stages) if OPERATIONS[stage.op].batches)

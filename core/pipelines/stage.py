@@ -246,6 +246,8 @@ class Operation:
     """Whether an item may have another position after it, or get one as the data grows."""
     keeps_sides: bool = False
     """Whether it assigns items to sides by position, so that no stage before it may reorder."""
+    draws: Condition = never
+    """Whether it draws a number for each item, which its seed and the item's position determine."""
     once: bool = False
     """Whether it may occur only once among the stages of items, and once among those of batches."""
     drops: bool = False

@@ -21,7 +21,7 @@ from ..transport.requests import Request
 from .async_streams import AsyncLanes
 from .batch import Batch, EpochEnd
 from .layout import Field
-from .requests import BatchRequests, PipelineInfo
+from .requests import BatchRequests, PipelineInfo, undecided
 from .selection import BatchSelection, Position
 
 
@@ -207,9 +207,10 @@ class AsyncPipeline:
             TypeError: there is no end, or it is not known before all have been read.
         """
         if self.batches_in_all is None:
+            stages = " and ".join(undecided(self.info["spec"]["stages"]))
             raise TypeError(
-                "the number of batches is not known: the pipeline has no end, or a stage such as"
-                " filter decides only as it reads"
+                f"the number of batches is not known: with {stages} the pipeline has no end, or is"
+                " read before its length is known"
             )
         return self.batches_in_all
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,9 @@ from ..errors import ProtocolError, data_changed
 from ..transport.requests import Reply, Request, path_of, query_of
 from .layout import Layout
 from .selection import BatchSelection, is_token
+
+_READING = frozenset({"filter", "select_many", "scan", "bucket_batch"})
+"""Stages whose number of results is known only once they have been read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,18 @@ class PipelineInfo:
             raise data_changed(
                 "the pipeline is not the same any more", "Begin anew, without the token"
             )
+
+
+def undecided(stages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The stages after which the number of items has no end, or is not known before reading."""
+    found: list[str] = []
+    for stage in stages:
+        found += [name for inputs in stage.get("inputs") or () for name in undecided(inputs)]
+        choices = {stage.get(name) for name in ("kind", "order", "stop")}
+        endless = None in (stage.get("epochs", 1), stage.get("times", 1))
+        if stage["op"] in _READING or endless or choices & {"reservoir", "random", "cycle"}:
+            found.append(stage["op"])
+    return found
 
 
 def _number(content: Mapping[str, Any], name: str) -> int | None:

@@ -116,7 +116,13 @@ class Reply:
 
 
 def path_of(*names: str) -> str:
-    """The path of a resource, such as ``path_of("runs", run)``."""
+    """The path of a resource, such as ``path_of("runs", run)``.
+
+    Raises:
+        ValueError: a name is empty, and would lead elsewhere.
+    """
+    if not all(names):
+        raise ValueError(f"an id or name is empty: there is nothing at /v1/{'/'.join(names)}")
     return "/".join(["/v1", *(quote(name, safe="") for name in names)])
 
 

@@ -190,17 +190,20 @@ def _per_request(quantity: str, parameter: str) -> Option:
     return Option(
         refused_always(
             f"cannot be part of a pipeline: its batches do not depend on {quantity}",
-            f"Pass {parameter} with the request for batches.",
+            f"Over HTTP pass {parameter} with the request for batches; in Python leave the loop.",
         ),
         None,
         kept=False,
     )
 
 
+def _complete_limit(options: Options, _inputs: int) -> None:
+    if options["count"] is None:
+        raise Refused("is missing", "Give the number of items, or of batches after batch.", "count")
+
+
 def _limit(context: BuildContext) -> Stage:
     count, items = context.spec.options["count"], context.items
-    if count is None:
-        return items
     if isinstance(items, Sequential):
         return Head(items, count)
     return Range(items, stop=count if items.length is None else min(count, items.length))
@@ -216,10 +219,11 @@ LIMIT = Operation(
     name="limit",
     takes="either",
     options={
-        "count": Option(optional(integer(0, MAX_ITEMS)), None),
+        "count": Option(integer(1, MAX_ITEMS), None),
         "seconds": _per_request("time", "max_seconds"),
         "bytes": _per_request("the size of a response", "max_bytes"),
     },
+    complete=_complete_limit,
     make=_limit,
     shape=lambda spec, _schema: {"limit": spec.options["count"]},
     once=True,

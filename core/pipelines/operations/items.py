@@ -48,6 +48,7 @@ MAP = Operation(
         "seed": Option(seed, 0),
     },
     make=lambda stage: named_map(stage.items, **stage.spec.options, path=stage.path),
+    draws=lambda options: options["fn"] in RANDOM_TRANSFORMS,
     copies=2,
 )
 

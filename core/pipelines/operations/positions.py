@@ -16,6 +16,7 @@ from ..options import Option, Refused, fraction, integer, name, one_of, optional
 from ..stage import BuildContext, Epochs, Operation, Options, Sample, Sizing, StageSpec, always
 
 MAX_WINDOW = 1 << 16
+_TIMES = optional(integer(1, also=", or null for no end"))
 
 
 def _complete_shard(options: Options, _inputs: int) -> None:
@@ -103,7 +104,7 @@ SPLIT = Operation(
 
 PERMUTE = Operation(
     name="permute",
-    options={"seed": Option(seed, 0), "epochs": Option(optional(integer(1)), 1)},
+    options={"seed": Option(seed, 0), "epochs": Option(_TIMES, 1)},
     make=lambda stage: Permute(stage.indexed, **stage.spec.options, path=stage.path),
     cost=_permute_cost,
     random_access=always,
@@ -115,7 +116,7 @@ PERMUTE = Operation(
 
 REPEAT = Operation(
     name="repeat",
-    options={"times": Option(optional(integer(1)), None)},
+    options={"times": Option(_TIMES, None)},
     make=lambda stage: Repeat(stage.indexed, epochs=stage.spec.options["times"]),
     reorders=True,
     epochs=Epochs("times"),

@@ -140,6 +140,8 @@ def _mix_note(context: BuildContext, _built: Stage) -> str | None:
 def _complete_mix(options: Options, inputs: int) -> None:
     if options["weights"] is None:
         options["weights"] = [1] * inputs
+    if options["seed"] and options["order"] == "quota":
+        raise Refused("has no effect on a mix by quota", 'Set order to "random".', "seed")
     if len(options["weights"]) != inputs:
         raise Refused(
             f"has {len(options['weights'])} entries for {inputs} inputs",

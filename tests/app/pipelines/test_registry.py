@@ -716,3 +716,15 @@ def test_a_broken_spec_points_at_stage_and_field(place: Place) -> None:
     with pytest.raises(PipelineError) as error:
         place.register(source("text"), {"op": "batch", "size": 0})
     assert (error.value.stage, error.value.field) == (1, "size")
+
+
+def test_dark_frames_are_filtered_by_what_they_were_reduced_to(place: Place) -> None:
+    frames = np.arange(30 * 4, dtype="<u2").reshape(5, 6, 2, 2)
+    np.save(place.root / "scan.npy", frames)
+    np.save(place.root / "means.npy", frames.mean((2, 3)))
+    place.dataset("scan", None, files=["scan.npy"])
+    place.dataset("means", None, files=["means.npy"])
+    bright = {"op": "filter", "pred": "greater", "args": {"field": "mean", "value": 60}}
+    about = place.register(source("scan", labels={"mean": "means"}), bright, BATCH)
+    found = np.array(joined(place.batches(about["id"]), "data"))
+    assert np.array_equal(found, frames.reshape(30, 2, 2)[15:])

@@ -270,7 +270,6 @@ FOURS = {**NONE, "args": {"field": "text", "low": 4, "high": 5}}
         ([{"op": "split", "part": "train", "fraction": 0.999999, "key": "text"},
           {"op": "bucket_batch", "read_ahead": 8, "key": "text", "size": 4}],
          "0 items came in, none came out"),
-        ([FOURS, BATCH, {"op": "limit", "count": 0}], "the limit is 0 batches"),
     ],
 )  # fmt: skip
 def test_an_end_without_batches_says_why(

@@ -106,6 +106,7 @@ class FakePipeline:
             "batches": self.batches if self.tells_length else None,
             "batches_per_epoch": self.per_epoch,
             "items": self.items,
+            "spec": SPEC,
         } | self.change
 
     def token(self, sequence: int) -> str:

@@ -93,8 +93,17 @@ def test_the_length_of_a_pipeline(service: FakeService) -> None:
     with Client(service.url) as client:
         assert len(client.pipeline(SPEC)) == 12
         service.pipeline.tells_length = False
-        with pytest.raises(TypeError, match="number of batches is not known"):
-            len(client.pipeline(SPEC))
+        source, mix = {"op": "source", "dataset": "random"}, {"op": "mix", "stop": "cycle"}
+        for named, stages in (
+            ("mix", [{**mix, "inputs": [[source]]}]),
+            ("filter and mix", [{**mix, "inputs": [[source, {"op": "filter"}]]}]),
+            ("mix", [{"op": "mix", "order": "random", "inputs": [[source]]}]),
+            ("shuffle", [source, {"op": "shuffle", "kind": "reservoir"}]),
+            ("repeat", [source, {"op": "permute", "epochs": 1}, {"op": "repeat", "times": None}]),
+        ):
+            service.pipeline.change = {"spec": {"stages": stages}}
+            with pytest.raises(TypeError, match=f"batches is not known: with {named} the"):
+                len(client.pipeline(SPEC))
 
 
 @WAYS

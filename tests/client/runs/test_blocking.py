@@ -221,3 +221,11 @@ def test_a_report_that_is_not_ready_is_refused(
     with pytest.raises(ProblemError, match="report-not-ready"):
         client.runs.report(RUN, "aal", tmp_path / "aal.csv")
     assert leftovers(tmp_path) == []
+
+
+def test_an_empty_id_is_refused_before_anything_is_asked(
+    service: FakeService, client: Client
+) -> None:
+    with pytest.raises(ValueError, match="an id or name is empty"):
+        client.runs.status("")
+    assert not service.seen

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -95,3 +97,19 @@ def test_paddings_that_cannot_be() -> None:
         ragged([])
     with pytest.raises(OptionError):
         ragged([np.zeros((1, 2)), np.zeros((1, 3))])
+    text: list[Any] = [b"abc", b"de"]
+    with pytest.raises(OptionError, match=r"of bytes, np\.frombuffer"):
+        ragged(text)
+
+
+def test_a_field_that_cannot_be_padded_is_told_from_one_that_need_not() -> None:
+    plain, words = Field("data", np.dtype("u1"), (2,)), Field("words", np.dtype("u1"), ragged=True)
+    for name, schema, message, hint in (
+        ("data", (plain,), "is not ragged and needs no pad", "No field is ragged: leave pad out."),
+        ("data", (plain, words), "is not ragged and needs no pad", "Use words."),
+        ("word", (plain, words), "does not exist", "Did you mean words? Use words."),
+    ):
+        with pytest.raises(PipelineError) as caught:
+            Padding(fields=(name,)).padded(schema)
+        assert caught.value.message == f"field {name!r} {message}"
+        assert caught.value.hint == hint

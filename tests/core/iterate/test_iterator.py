@@ -204,3 +204,9 @@ def test_ranks_share_what_one_has() -> None:
         joined = np.concatenate([np.asarray(rank[k].block["x"]) for rank in ranks])
         assert np.array_equal(joined, np.asarray(step.block["x"]))
     assert same(whole[0].block, next(StepIterator(built(STAGES))).block)
+
+
+def test_steps_of_what_is_no_pipeline_are_refused_in_words() -> None:
+    source: Any = CounterSource(3)
+    with pytest.raises(TypeError, match="not a CounterSource: see ItemIterator"):
+        StepIterator(source)

@@ -232,8 +232,10 @@ def test_what_has_no_state() -> None:
         for use in (ahead.getstate, lambda: ahead.setstate(None)):
             with pytest.raises(StateError):
                 use()
-    with pytest.raises(OptionError):
-        Prefetch(iter(range(3)), depth=0)
+    depths: list[Any] = [0, "4", 2.5]
+    for depth in depths:
+        with pytest.raises(OptionError, match="depth is"):
+            Prefetch(iter(range(3)), depth=depth)
 
 
 def test_a_failing_read_does_not_lose_the_position() -> None:

@@ -65,3 +65,9 @@ def test_columns_that_are_no_source(columns: Mapping[str, Any]) -> None:
     with pytest.raises(PipelineError) as caught:
         ArraySource(columns)
     assert caught.value.field in {"columns", "a"}
+
+
+@pytest.mark.parametrize("columns", [np.arange(3), [np.arange(3)], None])
+def test_columns_without_names_are_refused_in_words(columns: Any) -> None:  # noqa: ANN401
+    with pytest.raises(TypeError, match=r"name it, as in ArraySource\(\{'x': array\}\)"):
+        ArraySource(columns)

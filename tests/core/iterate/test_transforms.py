@@ -155,6 +155,13 @@ def test_named_predicates(pred: str, args: dict[str, Any], expected: list[int]) 
         ("equal", {"value": 3.5}, "label is uint8: none equals that."),
         ("equal", {"value": 300}, "label is uint8: none equals that."),
         ("equal", {"value": -1}, "label is uint8: none equals that."),
+        ("between", {"low": 3.2, "high": 3.7}, "label has whole numbers, 0 to 255: none passes."),
+        ("between", {"low": 255.5, "high": 1e300}, "label has whole numbers, 0 to 255"),
+        ("between", {"low": -9, "high": 0}, "label has whole numbers, 0 to 255: none passes."),
+        ("greater", {"value": 255}, "label is uint8, 0 to 255: none passes."),
+        ("greater_equal", {"value": 1e300}, "label is uint8, 0 to 255: none passes."),
+        ("less", {"value": 0}, "label is uint8, 0 to 255: none passes."),
+        ("less_equal", {"value": -1}, "label is uint8, 0 to 255: none passes."),
     ],
 )
 def test_tests_that_nothing_passes_are_refused(
@@ -168,3 +175,16 @@ def test_tests_that_nothing_passes_are_refused(
     for value in (0, 255, 3.0):
         PREDICATES["equal"]({"field": "label", "value": value}, schema)
     PREDICATES["not_equal"]({"field": "label", "value": 3.5}, schema)
+    for low, high in ((-9, 0.5), (255, 1e300), (3.2, 4.1)):
+        PREDICATES["between"]({"field": "label", "low": low, "high": high}, schema)
+    for test, last in (("greater", 254), ("greater_equal", 255), ("less", 1), ("less_equal", 0)):
+        PREDICATES[test]({"field": "label", "value": last}, schema)
+    PREDICATES["greater"]({"field": "f", "value": 1e300}, (Field("f", np.dtype("f4")),))
+
+
+@pytest.mark.parametrize("name", ["data", "none"])
+def test_what_has_no_number_is_told_how_to_get_one(name: str) -> None:
+    schema = (Field("data", np.dtype("u1"), (2, 2)),)
+    with pytest.raises(PipelineError) as caught:
+        PREDICATES["greater"]({"field": name, "value": 1}, schema)
+    assert "reduce them by mean over pixels" in str(caught.value.hint)

@@ -201,7 +201,7 @@ def test_digests_differ_where_meaning_does() -> None:
         (3, "fn", "absolute"), (3, "args", {"field": "x", "factor": 3}), (3, "seed", 1),
         (4, "size", 5), (4, "last", "drop"),
         (5, "multiple", 3), (5, "value", 1), (5, "fields", ["r"]),
-        (6, "size", 3), (6, "size", "natural"), (7, "count", 8), (7, "count", None),
+        (6, "size", 3), (6, "size", "natural"), (7, "count", 8),
     ]  # fmt: skip
     digests = {parse_pipeline(spec(*stages)).digest}
     for place, name, value in changes:
@@ -386,11 +386,12 @@ EMPTY = {**SOURCE, "range": [3, 3]}
         ([SOURCE, BATCH, {"op": "epoch", "size": 0}], 2, "size"),
         ([SOURCE, BATCH, {"op": "epoch", "size": "long"}], 2, "size"),
         ([SOURCE, {"op": "epoch", "size": 2}, BATCH], 1, None),
-        ([SOURCE, BATCH, {"op": "limit", "count": -1}], 2, "count"),
+        ([SOURCE, BATCH, {"op": "limit", "count": 0}], 2, "count"),
+        ([SOURCE, BATCH, {"op": "limit"}], 2, "count"),
         ([SOURCE, BATCH, {"op": "limit", "seconds": 3}], 2, "seconds"),
         ([SOURCE, BATCH, {"op": "limit", "bytes": 3}], 2, "bytes"),
         ([SOURCE, BATCH, {"op": "delay", "seconds": 1}], 2, "seconds"),
-        ([SOURCE, BATCH, {"op": "limit"}, {"op": "limit"}], 3, None),
+        ([SOURCE, BATCH, {"op": "limit", "count": 3}, {"op": "limit", "count": 3}], 3, None),
         ([SOURCE, BATCH, {"op": "prefetch", "depth": 0}], 2, "depth"),
         ([{"op": "zip"}, BATCH], 0, "inputs"),
         ([{"op": "zip", "inputs": []}, BATCH], 0, "inputs"),
@@ -618,18 +619,17 @@ def test_wrapping_goes_round_as_often_as_needed() -> None:
 
 
 @pytest.mark.parametrize("sequential", [False, True])
-@pytest.mark.parametrize(
-    ("count", "finished"), [(0, None), (2, False), (6, True), (7, True), (None, True)]
-)
+@pytest.mark.parametrize(("count", "finished"), [(2, False), (6, True), (7, True), (None, True)])
 def test_a_limit_knows_whether_the_data_had_ended(
-    count: int | None, finished: bool | None, sequential: bool
+    count: int | None, finished: bool, sequential: bool
 ) -> None:
     more = [FILTER | {"args": {"field": "x", "value": 99}}] if sequential else []
-    pipeline = make(SOURCE, *more, BATCH, {"op": "limit", "count": count})
+    limits = [] if count is None else [{"op": "limit", "count": count}]
+    pipeline = make(SOURCE, *more, BATCH, *limits)
     found = steps(pipeline)
-    assert len(found) == (6 if count is None else min(count, 6))
-    assert (found[-1].data_finished if found else None) is finished
-    behind = found[-1].state if found else pipeline.initial
+    assert len(found) == min(count or 6, 6)
+    assert found[-1].data_finished is finished
+    behind = found[-1].state
     assert pipeline.step(behind) is None
     pipeline.check(behind)
     with pytest.raises(PositionError):
@@ -863,3 +863,98 @@ def test_stages_can_be_timed() -> None:
     assert report["0.source"]["items"] >= 23
     own = sum(times["own_seconds"] for times in report.values())
     assert own == report["2.filter"]["seconds"]
+
+
+def jitter(seed: int = 0) -> dict[str, Any]:
+    return {"op": "map", "fn": "jitter", "args": {"field": "v", "amount": 1}, "seed": seed}
+
+
+@pytest.mark.parametrize(
+    ("stages", "named"),
+    [
+        ([jitter(), jitter()], ["1 and 2"]),
+        ([PERMUTE, jitter(3), jitter(), jitter(), jitter(3), jitter()], ["2 and 5", "3, 4 and 6"]),
+        ([jitter(), {"op": "scan", "fn": "cumsum", "field": "x"}, jitter()], ["1 and 3"]),
+        # Where items have other positions, or seeds differ, they draw other numbers.
+        ([jitter(), jitter(1)], []),
+        ([jitter(), PERMUTE, jitter()], []),
+        ([jitter(), FILTER, jitter()], []),
+        ([jitter(), {"op": "map", "fn": "absolute", "args": {"field": "v"}}], []),
+    ],
+)  # fmt: skip
+def test_notes_name_stages_that_draw_alike(stages: Stages, named: list[str]) -> None:
+    noted = [
+        f"stages {each} draw the same numbers for each item: give each a seed of its own"
+        for each in named
+    ]
+    assert make(SOURCE, *stages, BATCH).notes == noted
+
+
+def test_notes_on_draws_reach_into_inputs() -> None:
+    inputs = [[SOURCE, jitter(), jitter()], [SOURCE, jitter()]]
+    (note,) = make({"op": "mix", "inputs": inputs}, jitter(), BATCH).notes
+    assert note.startswith("stages inputs[0][1] and inputs[0][2] draw the same numbers")
+
+
+@pytest.mark.parametrize("other", [jitter(1), PERMUTE])
+def test_draws_without_a_note_differ(other: dict[str, Any]) -> None:
+    def draws(name: str, seed: int = 0) -> list[dict[str, Any]]:
+        scale = {"op": "map", "fn": "scale", "args": {"field": name, "factor": 1e6}}
+        return [{"op": "map", "fn": "uniform", "args": {"to": name}, "seed": seed}, scale]
+
+    batch, between = {"op": "batch", "size": 24}, [other] if other is PERMUTE else []
+    alike = make(SOURCE, *draws("a"), *draws("b"), batch)
+    own = make(SOURCE, *draws("a"), *between, *draws("b", other.get("seed", 0)), batch)
+    for pipeline, are_same in ((alike, True), (own, False)):
+        (step,) = steps(pipeline)
+        assert (xs(step, "a") == xs(step, "b")) is are_same
+        assert bool(pipeline.notes) is are_same
+
+
+@pytest.mark.parametrize(
+    ("stage", "message", "hint"),
+    [
+        ({"op": "permute", "epochs": -1}, "permute: epochs is -1",
+         "Give an integer from 1 to 281474976710656, or null for no end."),
+        ({"op": "repeat", "times": -1}, "repeat: times is -1",
+         "Give an integer from 1 to 281474976710656, or null for no end."),
+        ({"op": "limit"}, "limit: count is missing",
+         "Give the number of items, or of batches after batch."),
+        ({"op": "limit", "seconds": 5},
+         "limit: seconds cannot be part of a pipeline: its batches do not depend on time",
+         "Over HTTP pass max_seconds with the request for batches; in Python leave the loop."),
+        ({"op": "filter", "pred": "less", "args": {"value": 3}},
+         "filter: args is refused: field is missing", "Use x, v, k."),
+    ],
+)  # fmt: skip
+def test_hints_say_what_can_be_given(stage: dict[str, Any], message: str, hint: str) -> None:
+    error = refused(spec(SOURCE, stage, BATCH))
+    assert (error.message, error.hint) == (message, hint)
+
+
+def test_a_seed_that_a_mix_does_not_use_is_refused() -> None:
+    mix = {"op": "mix", "inputs": [[SOURCE]], "seed": 3}
+    error = refused(spec(mix, BATCH))
+    assert (error.field, error.hint) == ("seed", 'Set order to "random".')
+    make({**mix, "order": "random"}, BATCH)
+    make({**mix, "seed": 0}, BATCH)
+
+
+def test_a_batch_that_is_too_large_names_a_size_that_fits() -> None:
+    def build(size: int) -> Pipeline:
+        stages = parse_pipeline(spec({**SOURCE, "fields": ["x"]}, {"op": "batch", "size": size}))
+        return build_pipeline(stages, open_source, bounds=Bounds(memory=1 << 20))
+
+    with pytest.raises(PipelineError) as caught:
+        build(1 << 20)
+    found = re.search(r"A size of about (\d+) fits", str(caught.value.hint))
+    assert found is not None
+    build(int(found[1]))
+    with pytest.raises(PipelineError):
+        build(int(found[1]) + 1)
+
+
+@pytest.mark.parametrize("wrong", [np.arange(3), {"x": np.arange(3)}, None])
+def test_what_is_no_source_is_refused_in_words(wrong: Any) -> None:  # noqa: ANN401
+    with pytest.raises(TypeError, match=r"of 'a' is a \w+: return ArraySource"):
+        built_over([SOURCE, BATCH], wrong)
