@@ -61,9 +61,10 @@ _LONGEST = 80
 def names_hint(name: str, known: Iterable[str]) -> str:
     """Return a hint for a name that is not known: the nearest one, and all of them."""
     names = list(known)
+    lowered = {each.lower(): each for each in names}
     word = name[:_LONGEST].lower()
-    nearest = get_close_matches(word, names, 1) or [n for n in names if n in word.split("_")]
-    meant = f"Did you mean {nearest[0]}? " if nearest else ""
+    nearest = get_close_matches(word, lowered, 1) or [n for n in lowered if n in word.split("_")]
+    meant = f"Did you mean {lowered[nearest[0]]}? " if nearest else ""
     return f"{meant}Use {', '.join(names)}"
 
 

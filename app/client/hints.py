@@ -107,8 +107,8 @@ _HINTS = {
 _NO_ROUTE = frozenset({"Not Found", "HTTP status 404"})
 """Details of answers that know no such path, by our service and by others."""
 _VALUE = re.compile(
-    r"\b(casting|format|nan|negative|over_bound|pairing_seed|periods|repeated|result|scale"
-    r"|sample_order|sets?|world)=(\w*)(?!…)"
+    r"\b(apart|casting|dispersion|format|nan|negative|no_of_periods|over_bound|pairing_seed|periods"
+    r"|repeated|result|samples?|sample_order|scale|sets?|world)=(\w*)(?!…)"
 )
 _RATE = re.compile(r'\{"rates": \{"([A-Z]{3})": …\}\}')
 _TABLE = re.compile(r'\{"table": "(\w+)"\}')

@@ -153,9 +153,11 @@ class _Reading:
 
 
 def _usable(field: Field | None, name: str, kind: str) -> Field:
-    if field is None or field.shape or (field.ragged and "string" not in kind):
+    # Their values are those of UTC, where the day may be another one.
+    zoned = "tz=" in kind
+    if field is None or field.shape or zoned or (field.ragged and "string" not in kind):
         message = f"column {name[:60]} is of the type {kind[:60]}"
-        raise InputError(message, hint="Write numbers, dates or text")
+        raise InputError(message, hint="Write numbers, text, or dates without a time zone")
     return field
 
 

@@ -50,6 +50,7 @@ from .grouping import Grouping, group
 from .layering import (
     LAYERS,
     RECOVERIES,
+    check_hours,
     insured_values,
     join,
     layer_rows,
@@ -303,6 +304,7 @@ class Answers:
         grouping, whole = prepared
         programme = read_programme(asked.query, sets)
         perils = read_perils(asked.query.perils, programme, whole.joint)
+        check_hours(asked.query, programme, sets)
         values = insured_values(asked.query, sets, grouping.labels)
 
         def make() -> Subject:

@@ -78,6 +78,7 @@ def group(query: Query, sets: Sequence[OpenSet], most: int) -> Grouping:
         TooLargeError: there are too many groups.
     """
     _check_sets(sets)
+    _check_periods(query.filter, sets)
     samples = _count_samples(query, sets)
     _check_currencies(query, sets)
     names = query.group_by
@@ -215,6 +216,14 @@ def _check_events(wanted: Filter, sets: Sequence[OpenSet]) -> None:
         fault = f"no event of filter.events {wanted.events[:_SHOWN]!r} has a loss in any loss set"
         hint = f"Events with losses have ids of {ids}"
         raise InvalidOptionError(fault, hint=hint, option="filter.events")
+
+
+def _check_periods(wanted: Filter, sets: Sequence[OpenSet]) -> None:
+    """Refuse periods that no set has."""
+    most = max(each.calendar.periods for each in sets)
+    if wanted.periods is not None and most < wanted.periods[1]:
+        fault = f"filter.periods ends with {wanted.periods[1]}, and there are {most:,} periods"
+        raise InvalidOptionError(fault, hint=f"End with {most}", option="filter.periods")
 
 
 def _keys(each: OpenSet, names: Sequence[str], wanted: Filter) -> list[Key | None]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from app.errors import InvalidOptionError
+from app.losses.selection import parse_ids
 from core.arrays import Rows
 from core.losses.inputs import SummaryInfo
 from core.losses.reports import Report
@@ -61,6 +62,7 @@ RECOVERIES = Report(
     key="Layer",
 )
 _WIDTH = 8
+_HOURS_PER_DAY = 24
 
 
 def read_programme(query: Query, sets: Sequence[OpenSet]) -> Programme:
@@ -87,6 +89,28 @@ def read_programme(query: Query, sets: Sequence[OpenSet]) -> Programme:
             fault = f"{layer.place}.Scope has {label!r}, and losses are those of one group"
             raise InvalidOptionError(fault, hint=hint, option="programme")
     return programme
+
+
+def check_hours(query: Query, programme: Programme, sets: Sequence[OpenSet]) -> None:
+    """Refuse hours that are no whole days of losses whose dates are days.
+
+    A calendar of several sets has minutes as soon as one has, so that it does not tell.
+
+    Raises:
+        InvalidOptionError: a set that has a peril of such a layer has no times of day.
+    """
+    for layer in programme.layers:
+        if layer.hours % _HOURS_PER_DAY == 0:
+            continue
+        lists = [parse_ids(query.perils[name], f"perils.{name}") for name in layer.perils]
+        for each in sets:
+            happening = each.losses.table.event_ids
+            concerned = not lists or any(np.isin(ids, happening).any() for ids in lists)
+            if concerned and each.calendar.dated and not each.calendar.granular:
+                fault = f"{layer.place}.HoursClause.Hours is {layer.hours:g}, and dates of the"
+                fault += f" loss set {each.record.id} are days"
+                hint = "Give a multiple of 24, or a loss set whose dates have times of day"
+                raise InvalidOptionError(fault, hint=hint, option="programme")
 
 
 def _grouped(label: str, sets: Sequence[OpenSet]) -> str:

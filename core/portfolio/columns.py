@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -31,6 +32,10 @@ _COMMENT = "#"
 _HEADER = re.compile(r"(?:#[^\r\n]*[\r\n]+)*([^\r\n]*)")
 _DTYPES = {"integer": "<i8", "number": "<f8", "ignored": "<f8"}
 _KINDS = {"integer": "iu", "number": "iuf"}
+_FIRST = 305
+"""Days from 1 March of year 0 to the day before 1 January of year 1."""
+_MINUTES = 1440
+_LONGEST_DAY = len("2031-05-28")
 
 
 Kind = Literal["integer", "number", "date", "ignored"]
@@ -49,7 +54,8 @@ class Table:
     """The columns of a table."""
 
     columns: Mapping[str, Array]
-    """Integers and numbers by the name of their field, dates as text; shape (rows,) each."""
+    """Integers and numbers by the name of their field, dates as text or datetime64; shape (rows,)
+    each."""
     dimensions: Mapping[str, Texts]
     """Columns of other names, in the order of the file; shape (rows,) each."""
     place: Callable[[int], str]
@@ -88,6 +94,41 @@ class Table:
         self.require(name, np.isfinite(values), "is not finite")
         self.require(name, values >= 0, "is negative")
         return np.ascontiguousarray(values, np.float64)
+
+    def moments(self, name: str) -> tuple[Indices, bool]:
+        """Values of a column of dates, and whether they are minutes: days if all are at midnight.
+
+        Raises:
+            InputError: one is no date, has seconds or a time zone, or some have no time of day.
+        """
+        values = self.columns[name]
+        minutes, has_time = np.empty(len(values), np.int64), np.empty(len(values), np.bool_)
+        for a, b in slices(len(values), "input", _ROWS):
+            for row in range(a, b):
+                text = str(values[row])
+                minutes[row] = self._minutes(row, name, text)
+                has_time[row] = len(text) > _LONGEST_DAY
+        differs = (
+            "no time of day, as others have" if has_time[0] else "a time of day, and others none"
+        )
+        hint = "Give every date its time of day, or none"
+        self.require(name, has_time == has_time[0], f"has {differs}", hint)
+        granular = bool((minutes % _MINUTES).any())
+        return (minutes if granular else minutes // _MINUTES), granular
+
+    def _minutes(self, row: int, name: str, text: str) -> int:
+        """Minutes to a date and time of day."""
+        try:
+            when = datetime.fromisoformat(text)
+        except ValueError:
+            when = None
+        shown = f"{name} {text[:_SHOWN]!r}"
+        if when is None or when.tzinfo is not None:
+            such = "a date such as 2031-05-28, or 2031-05-28 23:00 without a time zone"
+            raise self.refuse(row, f"{shown} is not {such}")
+        if when.second or when.microsecond:
+            raise self.refuse(row, f"{shown} has seconds", "Round times to minutes")
+        return (when.toordinal() + _FIRST) * _MINUTES + when.hour * 60 + when.minute
 
 
 def read_table(
@@ -174,7 +215,7 @@ def _from_columns(data: Columns, chosen: Mapping[str, Field | None], source: str
         if field is None or field.kind == "ignored":
             continue
         if field.kind == "date":
-            named[field.name] = values.astype("M8[D]") if values.dtype.kind == "M" else values
+            named[field.name] = values
         elif values.dtype.kind not in _KINDS[field.kind] or values.dtype == np.uint64:
             message = f"column {name} has values of type {values.dtype}, not {field.kind}s"
             raise InputError(message, hint="Write it with another type", source=source)

@@ -184,8 +184,9 @@ def _check_pairing(calendars: Sequence[Calendar]) -> None:
             raise InputError(
                 f"catalogue {number} has {calendar.periods} periods and another {most}, which is"
                 " no multiple of it",
-                hint="Sets of other catalogues are added period by period: each has to be there"
-                " equally often",
+                hint="Catalogues are added period by period, so that each period has to be there"
+                " equally often: ask about the sets one by one or, of an event loss table, import"
+                f" it again with no_of_periods={most}",
             )
         if len(calendar.weights):
             raise InputError(

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -54,8 +53,6 @@ _WEIGHT_DIGITS = 5e-7
 _RANK = 16
 """Bits below a date for its repetitions, while rows are sorted."""
 _CLOCK = {"Month": (1, 12), "Day": (1, 31), "Hour": (0, 23), "Minute": (0, 59)}
-_FIRST = 305
-"""Days from 1 March of year 0 to the day before 1 January of year 1."""
 _KEYS = ("Period", "EventId", "SummaryId", "SampleId")
 """Columns that rows are told apart by, besides dates and dimensions."""
 Frequency = Literal["poisson", "negative-binomial"]
@@ -266,7 +263,11 @@ def _require_same(
         earlier = table.place(int(rows.numbers[at - shift[at]]))
         text = f"event {rows.events[at]} has other losses than where it happens first, {earlier}"
         hint = "Losses of an event are the same wherever it happens: make each occurrence an event"
-        raise table.refuse(int(rows.numbers[at]), text, f"{hint} of its own with apart")
+        if "EventId" not in table:
+            text = f"period {rows.events[at]} has other losses than in {earlier}, and without an"
+            text += " EventId its losses are those of one event"
+            hint = "Give each event an EventId, or make each date an event"
+        raise table.refuse(int(rows.numbers[at]), text, f"{hint} of its own with apart=true")
     return first
 
 
@@ -300,7 +301,10 @@ def _dates(table: Table) -> tuple[Indices | None, bool]:
     """Dates of rows, None if there are none; and whether they are minutes."""
     current().check("input")
     if "Date" in table:
-        return _days(table), False
+        return table.moments("Date")
+    if "Hour" in table and "Minute" not in table:
+        full_hours = np.zeros(table.rows, np.int64)
+        table = replace(table, columns={**table.columns, "Minute": full_hours})
     names = [name for name in ("Year", "Month", "Day", "Hour", "Minute") if name in table]
     if len(names) not in {0, 3, 5}:
         hint = "Give Year, Month and Day, and Hour and Minute too if you have them"
@@ -323,19 +327,6 @@ def _dates(table: Table) -> tuple[Indices | None, bool]:
         # The columns of an occurrence have other names.
         hint = "A date has a Year, a Month and a Day that there is"
         raise InputError(e.message.replace("occ_", ""), hint=hint, source=table.source) from e
-
-
-def _days(table: Table) -> Indices:
-    texts = table.columns["Date"]
-    days = np.empty(len(texts), np.int64)
-    for a, b in slices(len(texts), "input", 1 << 14):
-        for row in range(a, b):
-            try:
-                days[row] = date.fromisoformat(str(texts[row])).toordinal() + _FIRST
-            except ValueError:
-                text = f"Date {str(texts[row])[:60]!r} is not a date such as 2031-05-28"
-                raise table.refuse(row, text) from None
-    return days
 
 
 def summaries_of(table: Table, given: Given) -> tuple[Indices, SummaryInfo | None]:

@@ -120,6 +120,16 @@ CASES = [
         "or say with repeated=True that",
     ),
     (
+        {"code": "option", "hint": "Make it an event of its own with apart=true"},
+        "its own with --apart",
+        "its own with apart=True",
+    ),
+    (
+        {"code": "option", "hint": "Import it again with no_of_periods=1500"},
+        "with --no-of-periods 1500",
+        "with no_of_periods=1500",
+    ),
+    (
         {"code": "not-acceptable", "hint": 'Name one: {"table": "ept"}, or ask for JSON'},
         "Name one: --table ept",
         'Name one: table="ept"',

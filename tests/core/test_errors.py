@@ -60,6 +60,11 @@ def test_what_is_not_known_is_not_said() -> None:
     assert str(CoreError("it broke", source="a.bin")) == "a.bin: it broke"
 
 
+def test_a_name_in_another_case_is_near() -> None:
+    assert errors.names_hint("Lob", ["Region", "LOB"]) == "Did you mean LOB? Use Region, LOB"
+    assert errors.names_hint("loss_peril", ["Peril"]) == "Did you mean Peril? Use Peril"
+
+
 def test_errors_can_cross_processes() -> None:
     for error in (
         errors.TruncatedError("it broke", offset=8, event=3, source="a.bin"),

@@ -83,13 +83,16 @@ def ranges(text: str) -> list[int]:
     """Numbers, such as 1,4-6.
 
     Raises:
-        argparse.ArgumentTypeError: one is not a number.
+        argparse.ArgumentTypeError: one is not a number, or a range ends before it begins.
     """
     found: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
         start = count(first.strip())
-        found += range(start, (count(last.strip()) if dash else start) + 1)
+        end = count(last.strip()) if dash else start
+        if end < start:
+            raise argparse.ArgumentTypeError(f"{part.strip()} ends before it begins")
+        found += range(start, end + 1)
     return found
 
 

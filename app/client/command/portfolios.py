@@ -63,6 +63,7 @@ _EXPORT: Options = {
 }
 _WEIGHTED = re.compile(r"[0-9.]+(e[-+]?[0-9]+)?", re.IGNORECASE | re.ASCII)
 """A weight or a rate: float() would take 1_0, and inf, too."""
+_MONTHS = 12
 
 
 def _years(text: str) -> list[int]:
@@ -79,6 +80,20 @@ def _years(text: str) -> list[int]:
         fault = f"{text!r} are no return periods: whole years from 1 on, such as 250,100,50"
         raise argparse.ArgumentTypeError(fault)
     return years
+
+
+def _months(text: str) -> list[int]:
+    """Months, such as 1,6-8, or 11-2, which goes on into the next year.
+
+    Raises:
+        argparse.ArgumentTypeError: one is not a number.
+    """
+
+    def wrapped(found: re.Match[str]) -> str:
+        wraps = int(found[2]) < int(found[1]) <= _MONTHS
+        return f"{found[1]}-{_MONTHS},1-{found[2]}" if wraps else found[0]
+
+    return ranges(re.sub(r"(\d+)\s*-\s*(\d+)", wrapped, text))
 
 
 _PRICE: Options = {
@@ -110,7 +125,7 @@ _CHOICES: Options = {
     ),
     "--perils FILE": ("events by peril, as JSON", Path),
     "--events LIST": "only these events, such as 1,5,10-20",
-    "--months LIST": ("only these months, as 1,6-8", ranges),
+    "--months LIST": ("only these months, as 1,6-8 or 11-2", _months),
     "--pairing-seed N": ("of years of other catalogues (default 0)", int),
     "--blend SET=N": ("share of a model in the years: a mixture instead of a sum", _SEVERAL),
     "--rate CODE=N": ("of a currency in the answer's", _SEVERAL),

@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -54,6 +55,44 @@ def test_a_table_is_the_same_set_in_every_encoding(body: bytes) -> None:
     assert happenings(made.calendar) == [(1, 0, 7), (3, 0, 2), (3, 0, 7)]
     assert made.dimensions is not None
     assert made.dimensions.columns["region"].tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize("encode", [parquet, arrow])
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_timestamps_keep_their_time_of_day(encode: Callable[[Any], bytes], unit: str) -> None:
+    texts = ["2001-02-27T23:00", "2001-02-28T01:00", "2001-02-28T00:00"]
+    hours = {"Date": pa.array(np.array(texts, f"M8[{unit}]"))}
+    dates = {
+        "Year": pa.array([2001] * 3),
+        "Month": pa.array([2] * 3),
+        "Day": pa.array([27, 28, 28]),
+        "Hour": pa.array([23, 1, 0]),
+        "Minute": pa.array([0] * 3),
+    }
+    found = [
+        parse("ylt", encode(_dated(columns)), Given(periods=5), DECODERS).calendar
+        for columns in (hours, dates)
+    ]
+    assert all(calendar.granular for calendar in found)
+    assert happenings(found[0]) == happenings(found[1])
+
+
+@pytest.mark.parametrize("encode", [parquet, arrow])
+def test_timestamps_that_tell_no_minute_of_a_day_are_refused(
+    encode: Callable[[Any], bytes],
+) -> None:
+    times = pa.array(np.array(["2001-02-27T23:00:05"] * 3, "M8[us]"))
+    table = _dated({"Date": times})
+    with pytest.raises(InputError, match=r"row 1: Date .* has seconds"):
+        parse("ylt", encode(table), Given(periods=5), DECODERS)
+    zoned = _dated({"Date": times.cast(pa.timestamp("us", "Europe/Berlin"))})
+    with pytest.raises(InputError, match=r"column Date is of the type .* without a time zone"):
+        parse("ylt", encode(zoned), Given(periods=5), DECODERS)
+
+
+def _dated(columns: dict[str, Any]) -> Any:  # noqa: ANN401 - pyarrow's
+    named = {name: TABLE[name] for name in TABLE.column_names}
+    return pa.table({**named, **columns})
 
 
 @pytest.mark.parametrize("encode", [parquet, arrow])

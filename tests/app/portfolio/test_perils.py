@@ -6,12 +6,14 @@ import itertools
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from app.portfolio import perils
-from tests.app.portfolio.book import SAMPLES, Book, Desk
+from tests.app.portfolio.book import SAMPLES, SETS, Book, Desk
 from tests.portfolio_programme_oracle import Layer, Row, Year, run_year
 
 PERILS = {"WW1": "1-2, 5", "EQ": [3, 4, 777]}
@@ -152,3 +154,35 @@ def test_what_is_ceded_of_a_window_counts_as_one_in_the_largest_loss(desk: Desk)
     assert found == pytest.approx(expected)
     apart = {cell: replace(year, joined={}).largest for cell, year in ceding.items()}
     assert any(apart[cell] < most * 0.99 for cell, most in expected.items())
+
+
+def test_hours_of_no_whole_days_need_times_in_every_set_that_has_the_peril(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    tables = {
+        "days": b"Period,EventId,Loss,Date\n1,1,4,2001-02-27\n1,2,7,2001-02-28\n",
+        "times": b"Period,EventId,Loss,Date\n1,11,4,2001-02-27 23:00\n1,12,7,2001-02-28 01:00\n",
+    }
+    for name, body in tables.items():
+        made = desk.send(
+            "PUT", f"{SETS}/{name}?form=ylt&no_of_periods=10&currency=EUR", content=body
+        )
+        assert made.status_code == 201, made.text
+
+    def asked(hours: float, peril: str | None, *sets: str) -> httpx.Response:
+        layer = {"ReinsNumber": 1, "ReinsType": "CXL", "OccAttachment": 5, "OccLimit": 10}
+        layer |= {"HoursClause": {"Hours": hours}} | ({"ReinsPeril": peril} if peril else {})
+        perils = {"perils": {"D": "1-2", "T": "11-12"}} if peril else {}
+        asked = {"programme": {"layers": [layer]}, **perils, "report": "layers"}
+        return desk.ask(**asked, loss_sets=[{"id": name} for name in sets])
+
+    for sets in (("days",), ("days", "times")):
+        for peril in (None, "D"):
+            refused = asked(100, peril, *sets)
+            assert refused.status_code == 422
+            assert "the loss set days are days" in refused.json()["detail"]
+            assert "Give a multiple of 24" in refused.json()["hint"]
+    assert asked(100, "T", "days", "times").status_code == 200
+    assert asked(96, None, "days", "times").status_code == 200
+    # Both losses are one of 11, so that 6 of it are beyond the attachment.
+    (layer,) = asked(24, None, "times").json()["tables"]["layers"]
+    assert layer["ExpectedLoss"] == pytest.approx(0.6)

@@ -150,6 +150,8 @@ def test_the_command_makes_asks_prices_and_deletes(
         (["x", "--return-periods", "0.5"], "whole years from 1 on, such as 250,100,50"),
         (["x", "--return-periods", "100,0"], "whole years from 1 on, such as 250,100,50"),
         (["x", "--months", "6-8,13"], "filter.months[3] must be at most 12"),
+        (["x", "--months", "11-2,13"], "filter.months[4] must be at most 12"),
+        (["x", "--months", "14-2"], "14-2 ends before it begins"),
         (
             ["x", "--programme", '{"layers": [{"OccLimit": 1, "OccLimit": 5}]}'],
             "'OccLimit' is given twice: give it once",

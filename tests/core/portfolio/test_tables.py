@@ -146,6 +146,67 @@ def test_columns_make_what_their_csv_makes() -> None:
     assert happenings(ours.calendar) == happenings(theirs.calendar)
 
 
+TWO_DATES = "Period,EventId,Loss,Date\n1,1,4,{}\n1,2,7,{}\n"
+TIMES = ("2001-02-27 23:00", "2001-02-28 01:00")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        TWO_DATES.format(*TIMES),
+        TWO_DATES.format("2001-02-27T23:00", "2001-02-28 01:00:00.000"),
+        *(
+            {
+                "Period": np.array([1, 1]),
+                "EventId": np.array([1, 2]),
+                "Loss": np.array([4.0, 7.0]),
+                "Date": np.array(TIMES, "M8[m]").astype(dtype),
+            }
+            for dtype in ("M8[s]", "M8[ns]", object)
+        ),
+        "Period,EventId,Loss,Year,Month,Day,Hour\n1,1,4,2001,2,27,23\n1,2,7,2001,2,28,1\n",
+    ],
+)
+def test_dates_keep_their_time_of_day(data: str | Mapping[str, Array]) -> None:
+    calendar = read("ylt", data, periods=1).calendar
+    assert calendar.granular
+    assert happenings(calendar) == [
+        (1, day(2001, 2, 27) * 1440 + 23 * 60, 1),
+        (1, day(2001, 2, 28) * 1440 + 60, 2),
+    ]
+
+
+def test_dates_that_are_all_at_midnight_are_days() -> None:
+    text = TWO_DATES.format("2001-02-27 00:00", "2001-02-28T00:00:00")
+    calendar = read("ylt", text, periods=1).calendar
+    assert not calendar.granular
+    assert happenings(calendar) == [(1, day(2001, 2, 27), 1), (1, day(2001, 2, 28), 2)]
+
+
+@pytest.mark.parametrize(
+    ("dates", "message"),
+    [
+        (("2001-02-27 23:00", "2001-02-28"), "line 3: Date 2001-02-28 has no time of day, as"),
+        (("2001-02-27", "2001-02-28 01:00"), "line 3: Date .* has a time of day, and others none"),
+        (("2001-02-27 23:00:30", "2001-02-28 01:00"), "line 2: Date .* has seconds. Round"),
+        (("2001-02-27 23:00", "2001-02-28 01:00:00.5"), "line 3: Date .* has seconds. Round"),
+        (("2001-02-27 23:00Z", "2001-02-28 01:00Z"), "line 2: Date .* without a time zone"),
+        (("2001-02-27 25:00", "2001-02-28 01:00"), "line 2: Date .* is not a date such as"),
+    ],
+)
+def test_times_of_day_that_are_none_are_refused(dates: tuple[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read("ylt", TWO_DATES.format(*dates), periods=1)
+
+
+def test_without_events_a_period_with_two_dates_is_told_of_as_a_period() -> None:
+    text = "Period,Loss,Date\n1,4,2001-02-27\n1,7,2001-02-28\n"
+    with pytest.raises(InputError, match=r"line 3: period 1 has .* line 2, .*EventId") as caught:
+        read("ylt", text, periods=1)
+    assert str(caught.value.hint).endswith("make each date an event of its own with apart=true")
+    assert len(read("ylt", text, periods=1, apart=True).calendar.occurrences.periods) == 2
+
+
 def test_losses_that_differ_from_occurrence_to_occurrence_need_events_apart() -> None:
     text = "Period,EventId,Loss\n1,7,2\n3,7,4\n3,2,1\n"
     with pytest.raises(InputError, match=r"line 3: event 7 has other losses .*, line 2"):
@@ -234,7 +295,7 @@ GOOD = {
         ("splt", "\n1,1,", "\n1.5,1,", "line 2: Period '1.5' is not a 64-bit integer"),
         ("splt", "2020,1,2", "2020,13,2", "line 2: Month 13 is not in 1 to 12"),
         ("splt", "2020,1,2", "2021,2,29", "row 1: day 29 is beyond the end of its month"),
-        ("splt", "Minute,", "SummarySetId,", "a date has Year and Month and Day and Hour only"),
+        ("splt", "Hour,", "SummarySetId,", "a date has Year and Month and Day and Minute only"),
         ("splt", ",1,1,2\n", ",1,0,2\n", "line 2: SampleId 0 is not in 1 to"),
         ("splt", ",1,1,2\n", ",1,-6,2\n", "line 2: SampleId -6 is not in 1 to"),
         ("splt", ",1,1,2\n", ",0,1,2\n", "line 2: SummaryId 0 is not in 1 to"),
