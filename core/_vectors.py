@@ -1,10 +1,10 @@
-r"""Loops over the samples of a block, in vectors where the compiler would not use them.
+r"""Two loops over the samples of a block, in vectors where the compiler would not use them.
 
-LLVM turns most loops of kernels into vector instructions by itself. It leaves three of those that
-every block goes through: one may stop at any element, one has more partial sums than LLVM
-keeps in registers, so that it loads and stores them all for every 32 samples, and one is mostly
-shorter than what LLVM takes at once. Each is a function here, whose Python says what is computed
-and runs where kernels are not compiled. In kernels the code beside it stands for it::
+LLVM turns most loops of kernels into vector instructions by itself. It leaves two of those that
+every block goes through: one may stop at any element, and one has more partial sums than LLVM
+keeps in registers, so that it loads and stores them all for every 32 samples. Each is a function
+here, whose Python says what is computed and runs where kernels are not compiled. In kernels the
+code beside it stands for it::
 
     words   | id loss id loss id loss ...  |   64 words are loaded at once,
              \\  |     |     |               |   shuffled into ids and losses, and stored;
@@ -37,10 +37,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 GROUP = 32
 """Elements handled at once, and lanes of a sum."""
-ROWS = 8
-"""Rows that are copied at once."""
-_TINY = 5e-324
-"""The least float64."""
 
 _AHEAD = 6144
 """Bytes between those that are loaded and those that are asked for: more than a block of 500
@@ -79,10 +75,10 @@ def _pick(builder: _Untyped, vector: _Untyped, places: list[int]) -> _Untyped:
     return builder.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), mask)
 
 
-def _spread(builder: _Untyped, value: _Untyped, count: int = GROUP) -> _Untyped:
+def _spread(builder: _Untyped, value: _Untyped) -> _Untyped:
     """A vector of equal elements."""
-    nothing = ir.Constant(_vector(value.type, count), ir.Undefined)
-    return _pick(builder, builder.insert_element(nothing, value, _I32(0)), [0] * count)
+    nothing = ir.Constant(_vector(value.type), ir.Undefined)
+    return _pick(builder, builder.insert_element(nothing, value, _I32(0)), [0] * GROUP)
 
 
 def _call(builder: _Untyped, name: str, result: _Untyped, *args: _Untyped) -> _Untyped:
@@ -116,69 +112,6 @@ def ask_for(array: Array, index: int) -> None:
         array: of one dimension.
         index: int64.
     """
-
-
-def _build_copy_rows(  # noqa: PLR0913, PLR0917 - arrays, and where each begins
-    _context: _Untyped,
-    samples: _Untyped,
-    at: _Untyped,
-    losses: _Untyped,
-    begin: _Untyped,
-    factor: _Untyped,
-    target: _Untyped,
-    amounts: _Untyped,
-    to: _Untyped,
-) -> _Untyped:
-    def generate(
-        context: _Untyped, builder: _Untyped, _signature: _Untyped, args: _Untyped
-    ) -> _Untyped:
-        def pointer(kind: _Untyped, array: _Untyped, index: _Untyped) -> _Untyped:
-            data = context.make_array(kind)(context, builder, array).data
-            element = _vector(context.get_data_type(kind.dtype), ROWS)
-            return builder.bitcast(builder.gep(data, [index]), element.as_pointer())
-
-        ids = builder.load(pointer(samples, args[0], args[1]), align=4)
-        builder.store(ids, pointer(target, args[5], args[7]), align=4)
-        width = losses.dtype.bitwidth // 8
-        values = builder.load(pointer(losses, args[2], args[3]), align=width)
-        if width < 8:  # noqa: PLR2004 - bytes of a float64
-            values = builder.fpext(values, _vector(_DOUBLE, ROWS))
-        values = builder.fmul(values, _spread(builder, args[4], ROWS))
-        least = ir.Constant(values.type, [_TINY] * ROWS)
-        values = builder.select(builder.fcmp_ordered(">", values, least), values, least)
-        builder.store(values, pointer(amounts, args[6], args[7]), align=8)
-        return context.get_dummy_value()
-
-    signature = _types.void(samples, at, losses, begin, factor, target, amounts, to)
-    return signature, generate
-
-
-@_in_kernels(_build_copy_rows)
-def copy_rows(  # noqa: PLR0913, PLR0917 - as above
-    samples: Array,
-    at: int,
-    losses: Array,
-    begin: int,
-    factor: float,
-    target: Array,
-    amounts: Array,
-    to: int,
-) -> None:
-    """Copy ``ROWS`` samples, and their losses times a factor, which stay above 0.
-
-    Args:
-        samples: int32.
-        at: index of the first.
-        losses: float32 or float64, above 0.
-        begin: index of the first.
-        factor: float64, above 0.
-        target: int32; receives the samples.
-        amounts: float64; receives the losses.
-        to: index of the first in both.
-    """
-    target[to : to + ROWS] = samples[at : at + ROWS]
-    factored = losses[begin : begin + ROWS].astype(np.float64) * factor
-    amounts[to : to + ROWS] = np.maximum(factored, _TINY)
 
 
 def _build_separate(

@@ -1,10 +1,9 @@
 """Losses of groups: by period and sample, or occurrence by occurrence.
 
 The blocks of all members are numbered one after the other. A :class:`Subject` knows which happen
-when (``_kernels/references.py``) and adds up their rows (``gathering.py`` and ``adding.py`` there),
-some pairs of group and period at a time. Nothing that is not asked for is read: what a filter
-leaves out has no reference. Results do not depend on how work is cut, so any number of threads
-gives the same.
+when (``_kernels/references.py``) and adds up their rows (``_kernels/adding.py``), some pairs of
+group and period at a time. Nothing that is not asked for is read: what a filter leaves out has no
+reference. Results do not depend on how work is cut, so any number of threads gives the same.
 
 Cells of one group are held at a time, or of as many groups as the caller asks for. So the memory
 of a roll-up follows the cells of its largest group, not the rows of its members; a budget too
@@ -29,7 +28,6 @@ from ..losses.reports.tallying import Repeated
 from ..slices import grouped, slices
 from ..sorting import COUNTS, PROGRESS, order_of
 from ._kernels import adding, attributing
-from ._kernels.gathering import Load, gather
 from ._kernels.references import find_alone, find_changes, find_pairs, group_blocks, refer
 from .joining import Joint, Member, join
 from .losses import Int32s, LossTable, OccurrenceLosses
@@ -257,8 +255,9 @@ class Subject:
         def add(task: tuple[int, int]) -> slice:
             begin = end = int(places[task[0]])
             for a, b, load, scratch in self._loads(pairs, task):
-                of = (sizes[a:b], samples[end:], sums[end:], largest[end:], wholes[a:b])
-                count = adding.add_up(load, ordered, b <= alone, scratch, *of)
+                peaks = sums if b <= alone else largest
+                of = (samples[end:], sums[end:], peaks[end:], wholes[a:b])
+                count = adding.add_up(load, ordered, scratch, sizes[a:b], *of)
                 _check_finite(sums[end : end + count])
                 end += count
             return slice(begin, end)
@@ -328,7 +327,7 @@ class Subject:
 
     def _loads(
         self, pairs: Pairs, task: tuple[int, int], *, counting: bool = False
-    ) -> Iterator[tuple[int, int, Load, adding.Scratch]]:
+    ) -> Iterator[tuple[int, int, adding.Load, adding.Scratch]]:
         """Bring the rows of pairs into a buffer, some at a time.
 
         Args:
@@ -351,31 +350,23 @@ class Subject:
                 of = slice(int(pairs.starts[a]), int(pairs.starts[b]))
                 starts, blocks = pairs.starts[a : b + 1] - of.start, pairs.blocks[of]
                 of_references = (pairs.occurrences[of], self._counts[blocks].astype(np.int64))
-                load = Load(starts, pairs.periods[a:b], *of_references, samples, losses)
+                load = adding.Load(starts, pairs.periods[a:b], *of_references, samples, losses)
                 if counting:
                     blocks = blocks.copy()
                     blocks[starts[:-1][np.diff(starts) == 1]] = -1
                 self._gather(blocks, load)
                 yield a, b, load, scratch
 
-    def _gather(self, blocks: Indices, load: Load) -> None:
-        # Samples that stay as they are, and of which none is left out, are checked together.
-        as_they_are = self.joint.in_order and len(load.losses) > 0
-        right = True
+    def _gather(self, blocks: Indices, load: adding.Load) -> None:
         for member, table, base, mapped in zip(
             self.members, self._tables, self._bases, self.joint.mapped, strict=False
         ):
             current().check("rows")
-            wanted = mapped[:0] if as_they_are else mapped
-            right &= gather(blocks, int(base), table, member.factor, wanted, load)
-        if as_they_are:
-            samples = load.samples[: load.counts.sum()].view(np.uint32)
-            right = int(samples.max(initial=0)) <= self.samples
-        if not right:
-            raise InputError(
-                f"a loss set has a sample that is not from 0 to {self.samples}",
-                hint="It is damaged, or another len_sample was stored with it: make it anew",
-            )
+            if not adding.gather(blocks, int(base), table, member.factor, mapped, load):
+                raise InputError(
+                    f"a loss set has a sample that is not from 0 to {self.samples}",
+                    hint="It is damaged, or another len_sample was stored with it: make it anew",
+                )
 
 
 _SAMPLE_BYTES = 64

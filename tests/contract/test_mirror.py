@@ -191,7 +191,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/iterate/blocks.py": _SHUFFLE,
     "core/iterate/columns.py": ("tests/core/iterate/test_sinks.py",),
     "core/portfolio/_kernels/adding.py": ("tests/core/portfolio/test_combining.py",),
-    "core/portfolio/_kernels/gathering.py": ("tests/core/portfolio/test_combining.py",),
     "core/portfolio/_kernels/attributing.py": ("tests/core/portfolio/test_contributions.py",),
     "core/portfolio/_kernels/moments.py": ("tests/core/portfolio/test_curves.py",),
     "core/portfolio/_kernels/references.py": ("tests/core/portfolio/test_combining.py",),

@@ -8,7 +8,7 @@ import pytest
 
 from core import _vectors
 from core._jit import foreign_kernel
-from core._vectors import GROUP, ROWS
+from core._vectors import GROUP
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -22,7 +22,6 @@ def callable_from_python(function: F) -> F:
 
 separate = callable_from_python(_vectors.separate)
 shifted_sums = callable_from_python(_vectors.shifted_sums)
-copy_rows = callable_from_python(_vectors.copy_rows)
 ask_for = callable_from_python(_vectors.ask_for)
 widths = pytest.mark.parametrize("width", [4, 8])
 
@@ -66,23 +65,6 @@ def test_sums_have_the_last_bit_of_a_loop_over_lanes(width: int, n: int) -> None
     for shift in (0.0, 0.1, 1e7):
         expected = sums_of_lanes(values[:n].tolist(), shift)
         assert shifted_sums(values[:n], shift) == expected
-
-
-@widths
-@pytest.mark.parametrize("factor", [1.0, 1e-3, 1e308])
-def test_rows_are_copied_and_nothing_beside_them(width: int, factor: float) -> None:
-    samples = np.arange(20, dtype=np.int32)
-    losses = np.append(10.0 ** np.arange(-9, 10), 1e-45).astype(f"f{width}")
-    # The least loss there is times a factor below 1 would be 0.
-    losses[12] = np.nextafter(losses.dtype.type(0), losses.dtype.type(1))
-    samples.flags.writeable = losses.flags.writeable = False
-    target, amounts = np.full(ROWS + 4, 9, np.int32), np.full(ROWS + 4, 9.0)
-    copy_rows(samples, 3, losses, 12, factor, target, amounts, 2)
-    np.testing.assert_array_equal(target, [9, 9, *range(3, 3 + ROWS), 9, 9])
-    with np.errstate(over="ignore"):
-        expected = np.maximum(losses[12 : 12 + ROWS].astype(float) * factor, 5e-324)
-    np.testing.assert_array_equal(amounts, [9, 9, *expected, 9, 9])
-    assert (amounts > 0).all()
 
 
 @pytest.mark.parametrize("index", [0, 2, -1, 1 << 40])

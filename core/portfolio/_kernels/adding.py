@@ -1,13 +1,13 @@
 """From rows to the losses of periods: what a group loses by sample, in sum and at most.
 
-The rows of some pairs are in a buffer (:mod:`.gathering`). A group's loss of an occurrence is the
-sum over its blocks, in their order. Over the occurrences of a period the sums are carried as two
-floats (``core.losses`` explains why), so that they equal the sums of ordinary reports to the last
-bit.
+The rows of some pairs are copied into a buffer first, whichever member they come from, in float64
+and times its factor. A group's loss of an occurrence is the sum over its blocks, in their order.
+Over the occurrences of a period the sums are carried as two floats (``core.losses`` explains
+why), so that they equal the sums of ordinary reports to the last bit.
 
 Losses are above 0. So a 0 in scratch says that a sample has none yet, and a list of those that
-have one tells what to read and to clear: the work for a pair follows its rows, not ``samples``.
-Where an occurrence is alone in its period and has many of the samples, all are looked at instead.
+have one tells what to read and to clear: the work for a pair follows its rows, not ``samples``,
+unless most samples are there.
 """
 
 from __future__ import annotations
@@ -18,20 +18,45 @@ import numpy as np
 import numpy.typing as npt
 
 from ..._jit import kernel, subkernel
+from ..._vectors import ask_for
 from ...arrays import Array, Floats, Indices
 from ...losses._kernels.cells import MEAN_LARGEST, MEAN_SUM, TOTAL_LARGEST, TOTAL_SUM
 from ...losses._kernels.exact import two_sum
 from ...losses._kernels.layout import ZERO
 from ...sorting import sort_slice
-from .gathering import Load
+from ..losses import LossTable
 
 # See core/losses/_kernels/unpacking.py.
 _U = np.uintp
 
 Int32s = npt.NDArray[np.int32]
 
+_TINY = 5e-324
+"""The least float64: what a loss times a factor is at least."""
 _SPARSE = 32
 """Samples for each that is there, from which on these are sorted instead of looked for."""
+
+
+_AHEAD = 4
+"""References between that whose rows are copied and that whose rows are asked for."""
+_LINE = 64
+"""Bytes of a line of the caches."""
+
+
+class Load(NamedTuple):
+    """Some pairs, their references, and the rows of these one after the other."""
+
+    starts: Indices
+    """First reference of each pair, and the one after the last; from 0."""
+    periods: Int32s
+    """Of the pairs."""
+    occurrences: Int32s
+    """Of the references."""
+    counts: Indices
+    """Rows of each."""
+    samples: Int32s
+    """Of the rows; perhaps longer than they are many."""
+    losses: Floats
 
 
 class Scratch(NamedTuple):
@@ -53,6 +78,67 @@ class Scratch(NamedTuple):
     """Shape (sorting.COUNTS,)."""
     progress: Indices
     """Shape (sorting.PROGRESS,)."""
+
+
+@subkernel
+def _ask_ahead(i: int, blocks: Indices, base: int, table: LossTable, load: Load) -> None:
+    """Ask for the rows of a later reference, and for the places of a yet later one.
+
+    Blocks lie here and there: waiting for them took longer than all else that is done to rows.
+    """
+    later = i + 3 * _AHEAD
+    if later < len(blocks) and 0 <= blocks[later] - base < len(table.counts):
+        ask_for(table.samples_at, blocks[later] - base)
+        ask_for(table.losses_at, blocks[later] - base)
+    later = i + _AHEAD
+    if later < len(blocks) and 0 <= blocks[later] - base < len(table.counts):
+        samples = table.samples_at[blocks[later] - base]
+        losses = table.losses_at[blocks[later] - base]
+        for row in range(0, load.counts[later], _LINE // table.losses.itemsize):
+            ask_for(table.samples, samples + row)
+            if len(load.losses):
+                ask_for(table.losses, losses + row)
+
+
+@kernel
+def gather(
+    blocks: Indices, base: int, table: LossTable, factor: float, mapped: Int32s, load: Load
+) -> bool:
+    """Copy the rows of a member's blocks to where they belong.
+
+    Args:
+        blocks: of the references, of all members.
+        base: number of the member's first block.
+        table: of the member.
+        factor: of the losses.
+        mapped: sample that each becomes; those beyond it are damaged.
+        load: receives the rows; of blocks of other members, it keeps what it has. Losses are
+            not read if it has no place for them.
+
+    Returns:
+        Whether all samples are among those mapped, as what adds them up relies on.
+    """
+    to = ZERO
+    beyond = np.int32(0)
+    for i in range(len(blocks)):
+        _ask_ahead(i, blocks, base, table, load)
+        count = load.counts[i]
+        block = blocks[i] - base
+        if 0 <= block < len(table.counts):
+            source = table.samples[table.samples_at[block] : table.samples_at[block] + count]
+            for j in range(count):
+                beyond |= np.int32(np.uint32(source[j]) >= np.uint32(len(mapped)))
+            if beyond != 0:
+                return False
+            target = load.samples[to : to + count]
+            for j in range(count):
+                target[j] = mapped[_U(source[j])]
+            values = table.losses[table.losses_at[block] : table.losses_at[block] + count]
+            amounts = load.losses[to : to + count]
+            for j in range(len(amounts)):
+                amounts[j] = max(np.float64(values[j]) * factor, _TINY)
+        to += count
+    return True
 
 
 @subkernel
@@ -180,19 +266,23 @@ def _add_occurrences(
 
 
 @subkernel
-def _add_alone(at: int, end: int, load: Load, now: Floats) -> int:
-    """Add up the rows of an occurrence that has many samples, listing none; count these."""
-    for row in range(at, end):
-        now[_U(load.samples[row])] += load.losses[row]
-    n = ZERO
-    for sample in range(len(now)):
-        n += int(now[sample] != 0.0)
-    return n
-
-
-@subkernel
-def _write_alone(n: int, now: Floats, samples: Int32s, sums: Floats) -> None:
-    """Write the losses of one occurrence that has many samples."""
+def _write_occurrence(
+    n: int, scratch: Scratch, samples: Int32s, sums: Floats, largest: Floats
+) -> float:
+    """Write the listed samples of one occurrence; return the total of all but the mean."""
+    now, listed = scratch.now, scratch.listed
+    total = 0.0
+    if n * _SPARSE < len(now):
+        _in_order(listed, n, now, scratch)
+        for k in range(n):
+            s = _U(listed[k])
+            x = now[s]
+            samples[k] = listed[k]
+            sums[k] = x
+            largest[k] = x
+            total += x if listed[k] else 0.0
+            now[s] = 0.0
+        return total
     k = ZERO
     for sample in range(len(now)):
         if k == n:
@@ -201,63 +291,51 @@ def _write_alone(n: int, now: Floats, samples: Int32s, sums: Floats) -> None:
         x = now[sample]
         samples[_U(k)] = sample
         sums[_U(k)] = x
+        largest[_U(k)] = x
         k += int(x != 0.0)
+        total += x if sample else 0.0
     now[:] = 0.0
-
-
-@subkernel
-def _write_listed(n: int, scratch: Scratch, samples: Int32s, sums: Floats) -> None:
-    """Write the losses of one occurrence by the samples that it lists."""
-    now, listed = scratch.now, scratch.listed
-    _in_order(listed, n, now, scratch)
-    for k in range(n):
-        s = _U(listed[k])
-        samples[k] = listed[k]
-        sums[k] = now[s]
-        now[s] = 0.0
-
-
-@subkernel
-def _total(samples: Int32s, losses: Floats) -> float:
-    """Add up the losses of all but the mean, one after the other.
-
-    Each addition waits for the one before. In a loop of its own, which is short, that is while
-    the next pair is begun.
-    """
-    total = 0.0
-    for k in range(len(losses)):
-        total += losses[k] if samples[k] else 0.0
     return total
 
 
 @subkernel
-def _write_pair(n: int, scratch: Scratch, samples: Int32s, sums: Floats, largest: Floats) -> None:
-    """Write the listed samples of a pair."""
+def _write_pair(
+    n: int, scratch: Scratch, samples: Int32s, sums: Floats, largest: Floats
+) -> tuple[float, float]:
+    """Write the listed samples of a pair; return the totals of all but the mean."""
     high, low, most = scratch.high, scratch.low, scratch.largest
     _in_order(scratch.all, n, high, scratch)
+    total = peaks = 0.0
     for k in range(n):
         s = _U(scratch.all[k])
         samples[k] = scratch.all[k]
         sums[k] = high[s] + low[s]
         largest[k] = most[s]
+        total += sums[k] if scratch.all[k] else 0.0
+        peaks += most[s] if scratch.all[k] else 0.0
         high[s] = 0.0
         low[s] = 0.0
         most[s] = 0.0
+    return total, peaks
 
 
 @subkernel
-def _write_block(load: Load, at: int, samples: Int32s, sums: Floats) -> None:
-    """Write the rows of a block from ``at`` on."""
+def _copy_block(load: Load, at: int, samples: Int32s, sums: Floats, largest: Floats) -> float:
+    """Write the rows of a block from ``at`` on; return the total of all but the mean."""
+    total = 0.0
     for k in range(len(samples)):
+        x = load.losses[at + k]
         samples[k] = load.samples[at + k]
-        sums[k] = load.losses[at + k]
+        sums[k] = x
+        largest[k] = x
+        total += x if samples[k] else 0.0
+    return total
 
 
 @kernel
 def add_up(
     load: Load,
     ordered: bool,
-    alone: bool,
     scratch: Scratch,
     sizes: Indices,
     samples: Int32s,
@@ -270,12 +348,11 @@ def add_up(
     Args:
         load: the pairs.
         ordered: whether the samples of a block ascend.
-        alone: whether each pair has one occurrence, so that its largest losses are the sums.
         scratch: zeros.
         sizes: receives the cells of each pair.
         samples: receives the sample of each cell, ascending within a pair.
         sums: receives the sum over the occurrences of its period.
-        largest: receives the largest of them, unless they are alone.
+        largest: receives the largest of them; the same memory as ``sums`` where pairs have one.
         wholes: receives WHOLES of each pair.
 
     Returns:
@@ -287,37 +364,28 @@ def add_up(
         first = load.starts[pair]
         last = load.starts[pair + 1]
         begin = to
-        end = at
-        for i in range(first, last):
-            end += load.counts[i]
-        is_one = load.occurrences[first] == load.occurrences[last - 1]
-        if not is_one:
-            i, row, n = _add_occurrence(first, at, last, load, scratch)
-            _, n = _add_occurrences(i, row, last, load, scratch, n)
-            to += n
-            _write_pair(n, scratch, samples[begin:to], sums[begin:to], largest[begin:to])
-        elif ordered and last == first + 1:
-            to += end - at
-            _write_block(load, at, samples[begin:to], sums[begin:to])
-        elif (end - at) * _SPARSE < len(scratch.now):
-            _, _, n = _add_occurrence(first, at, last, load, scratch)
-            to += n
-            _write_listed(n, scratch, samples[begin:to], sums[begin:to])
+        if ordered and last == first + 1:
+            to = begin + load.counts[first]
+            out = samples[begin:to], sums[begin:to], largest[begin:to]
+            total = peaks = _copy_block(load, at, *out)
+            at += load.counts[first]
         else:
-            to += _add_alone(at, end, load, scratch.now)
-            _write_alone(to - begin, scratch.now, samples[begin:to], sums[begin:to])
-        at = end
-        sizes[pair] = to - begin
+            i, at, n = _add_occurrence(first, at, last, load, scratch)
+            if i == last:
+                to = begin + n
+                out = samples[begin:to], sums[begin:to], largest[begin:to]
+                total = peaks = _write_occurrence(n, scratch, *out)
+            else:
+                at, n = _add_occurrences(i, at, last, load, scratch, n)
+                to = begin + n
+                out = samples[begin:to], sums[begin:to], largest[begin:to]
+                total, peaks = _write_pair(n, scratch, *out)
         has_mean = to > begin and samples[begin] == 0
-        wholes[pair, MEAN_SUM] = wholes[pair, MEAN_LARGEST] = sums[begin] if has_mean else 0.0
-        total = _total(samples[begin:to], sums[begin:to])
-        wholes[pair, TOTAL_SUM] = wholes[pair, TOTAL_LARGEST] = total
-        if not is_one:
-            wholes[pair, MEAN_LARGEST] = largest[begin] if has_mean else 0.0
-            wholes[pair, TOTAL_LARGEST] = _total(samples[begin:to], largest[begin:to])
-        elif not alone:
-            for k in range(begin, to):
-                largest[k] = sums[k]
+        wholes[pair, MEAN_SUM] = sums[begin] if has_mean else 0.0
+        wholes[pair, MEAN_LARGEST] = largest[begin] if has_mean else 0.0
+        wholes[pair, TOTAL_SUM] = total
+        wholes[pair, TOTAL_LARGEST] = peaks
+        sizes[pair] = to - begin
     return to
 
 

@@ -11,7 +11,7 @@ from ...losses._kernels.exact import two_sum
 from ...losses._kernels.layout import ZERO
 from ...sorting import lower_bound
 from ..losses import OccurrenceLosses
-from .gathering import Load
+from .adding import Load
 
 Int32s = npt.NDArray[np.int32]
 
