@@ -8,8 +8,7 @@ it, then does the same again with its code in the caller, and so on up to the ke
 
 So a function that only kernels call (:func:`._jit.subkernel`) is a *part*: translated, simplified,
 and no more until a kernel takes it in. Nothing of it is saved but what is in its kernels. That
-saves two fifths of the time that all kernels take. Before they are together, code is only made
-shorter: numba would optimise each function as if it were done, which takes a tenth.
+saves two fifths of the time that all kernels take.
 
 A kernel takes the code of its parts in as its own, which nothing else can call. So LLVM may drop
 the arguments that a part does not use: for the arrays of a scan most of a hundred words, which
@@ -40,21 +39,7 @@ _pass: Any = register_pass
 _passes: Any = DefaultPassBuilder
 
 
-class _Library(cast("Any", JITCodeLibrary)):  # type: ignore[misc]
-    """Code that is optimised when a kernel has all of it: until then it only becomes shorter."""
-
-    _codegen: Any
-    _final_module: Any
-
-    def _optimize_functions(self, module: Any) -> None:  # noqa: ANN401 - LLVM's
-        module.data_layout = self._codegen._data_layout  # noqa: SLF001 - as numba's own
-        for function in module.functions:
-            if not function.is_declaration:
-                builder = self._codegen._pass_builder(opt=1)  # noqa: SLF001 - as above
-                builder.getFunctionPassManager().run(function, builder)
-
-
-class _Part(_Library):
+class _Part(cast("Any", JITCodeLibrary)):  # type: ignore[misc]
     """The code of a subkernel, with that of its own parts; it cannot run by itself."""
 
     def finalize(self) -> None:
@@ -116,7 +101,7 @@ class _ForeignLowering(cast("Any", NativeLowering)):  # type: ignore[misc]
         return bool(super().run_pass(state))
 
 
-class _Kernel(_Library):
+class _Kernel(cast("Any", JITCodeLibrary)):  # type: ignore[misc]
     """The code of a kernel with that of its parts, which nothing else calls."""
 
     def _optimize_final_module(self) -> None:

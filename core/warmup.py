@@ -1,7 +1,7 @@
 """Compiles every kernel by using it on a few bytes, and publishes the build.
 
 The work is a list of tasks, most of which come from the tables of formats and stages: a new
-format or stage is warmed up because its row says how. Compiling takes some 55 seconds of one
+format or stage is warmed up because its row says how. Compiling takes some 65 seconds of one
 core, so where another process can be had it takes its share::
 
     this process    |-- losses --------------------|-- stage scan --|-- load all, publish
