@@ -203,9 +203,10 @@ def test_what_is_declared_anew_is_another_version(place: Place) -> None:
         assert bodies, change
         assert bodies <= tags == before.keys() & after.keys() - {"/v1/datasets/raw/files/0"}, change
     again, _ = observe(place, entry, [])
-    assert {path: tag(answer) for path, answer in again.items()} == {
-        path: tag(answer) for path, answer in before.items()
-    }
+    # Tokens in a batch tell the minute in which its pipeline was registered.
+    same = {path for path in before if tag(again[path]) == tag(before[path])}
+    assert before.keys() == again.keys()
+    assert same >= {path for path in before if "/batch" not in path}
 
 
 @pytest.mark.parametrize(
