@@ -38,10 +38,10 @@ _ROWS = 1 << 17
 """Rows in the buffer: with their cells, about as much as fits into the second-level cache."""
 _TASK = 1 << 21
 """Rows of a task of one thread."""
-_REFERENCE_BYTES = 12
+_REFERENCE_BYTES = 16
 _PAIR_BYTES = 28
 _DISTINCT_BYTES = 96
-_TAKEN_BYTES = 20
+_TAKEN_BYTES = 24
 CELL_BYTES = 20
 """Memory of a cell."""
 _ROW_BYTES = 12
@@ -62,6 +62,8 @@ class Pairs(NamedTuple):
     """Of the references."""
     blocks: Indices
     """Of the references."""
+    counts: Int32s
+    """Rows of the references."""
 
 
 class Subject:
@@ -113,16 +115,19 @@ class Subject:
         lengths = np.append(np.diff(starts), 0)
         # An occurrence without an event has index -1, and so the last length, which is 0.
         work = np.append(0, np.cumsum(lengths[events].sum(0) + 1))
+        given = (events, starts, groups, self._counts)
         counts = np.zeros(self.groups, np.int64)
-        self._occurrences, self._blocks = np.empty(0, np.int32), np.empty(0, np.int64)
+        self.sizes: Indices = np.zeros(self.groups, np.int64)
+        """Rows of each group, more than its cells; shape (groups,)."""
+        self._references = _make_references(0)
         for a, b in grouped(work, "references", _STEP):
-            refer(events, starts, groups, a, b, counts, self._occurrences, self._blocks)
+            refer(*given, a, b, counts, self.sizes, *self._references)
         self._starts: Indices = np.append(0, np.cumsum(counts))
         total, cursors = int(self._starts[-1]), self._starts[:-1].copy()
         current().hold("references", _REFERENCE_BYTES * total)
-        self._occurrences, self._blocks = np.empty(total, np.int32), np.empty(total, np.int64)
+        self._references = _make_references(total)
         for a, b in grouped(work, "references", _STEP) if total else ():
-            refer(events, starts, groups, a, b, cursors, self._occurrences, self._blocks)
+            refer(*given, a, b, cursors, np.zeros_like(counts), *self._references)
 
     def _block_groups(self) -> Int32s:
         """Group of each block of all members."""
@@ -138,15 +143,6 @@ class Subject:
                 group_blocks(table.summary_ids[a:b], known, groups, out[base + a : base + b])
         return out
 
-    def sizes(self) -> Indices:
-        """Rows of each group, more than its cells; shape (groups,)."""
-        sizes = np.empty(self.groups, np.int64)
-        for a, b in grouped(self._starts, "references"):
-            begin, end = self._starts[a], self._starts[b]
-            rows = np.append(0, self._counts[self._blocks[begin:end]].cumsum())
-            sizes[a:b] = np.diff(rows[self._starts[a : b + 1] - begin])
-        return sizes
-
     def pairs(self, first: int, last: int) -> Pairs:
         """Pairs of the groups ``first`` to ``last``, exclusive."""
         begin, end = int(self._starts[first]), int(self._starts[last])
@@ -154,18 +150,20 @@ class Subject:
         starts, rows = np.empty(end - begin + 1, np.int64), np.empty(end - begin + 1, np.int64)
         groups = np.empty(end - begin, np.int32)
         progress = np.zeros(2, np.int64)
+        occurrences, blocks, counts = self._references
         periods = self._periods
         for a in range(begin, end, _STEP):
             current().check("references")
             group = int(np.searchsorted(self._starts, a, side="right")) - 1
             of_step = (self._starts, group, a, min(a + _STEP, end))
-            given = (self._occurrences, self._blocks, periods, self._counts)
+            given = (occurrences, counts, periods)
             find_pairs(*of_step, *given, starts, groups, rows, progress)
         count = int(progress[0])
         starts[count], rows[count] = end, progress[1]
         starts, rows, groups = starts[: count + 1] - begin, rows[: count + 1], groups[:count]
-        occurrences, blocks = self._occurrences[begin:end], self._blocks[begin:end]
-        return Pairs(starts, groups, periods[occurrences[starts[:-1]]], rows, occurrences, blocks)
+        of_pairs = periods[occurrences[begin:end][starts[:-1]]]
+        columns = occurrences[begin:end], blocks[begin:end], counts[begin:end]
+        return Pairs(starts, groups, of_pairs, rows, *columns)
 
     def _distinct(self, pairs: Pairs) -> tuple[Pairs, Indices, int]:
         """Pairs of one group whose losses differ, how often each is there, and how many are alone.
@@ -192,6 +190,7 @@ class Subject:
             np.append(0, rows.cumsum()),
             pairs.occurrences[references],
             pairs.blocks[references],
+            pairs.counts[references],
         )
         alone = np.count_nonzero(keys[starts[:-1]] < len(self._counts))
         return distinct, np.diff(starts), int(alone)
@@ -258,7 +257,8 @@ class Subject:
                 peaks = sums if b <= alone else largest
                 of = (samples[end:], sums[end:], peaks[end:], wholes[a:b])
                 count = adding.add_up(load, ordered, scratch, sizes[a:b], *of)
-                _check_finite(sums[end : end + count])
+                if not _are_finite(wholes[a:b]):
+                    _check_finite(sums[end : end + count])
                 end += count
             return slice(begin, end)
 
@@ -349,7 +349,7 @@ class Subject:
             for a, b in ranges:
                 of = slice(int(pairs.starts[a]), int(pairs.starts[b]))
                 starts, blocks = pairs.starts[a : b + 1] - of.start, pairs.blocks[of]
-                of_references = (pairs.occurrences[of], self._counts[blocks].astype(np.int64))
+                of_references = (pairs.occurrences[of], pairs.counts[of].astype(np.int64))
                 load = adding.Load(starts, pairs.periods[a:b], *of_references, samples, losses)
                 if counting:
                     blocks = blocks.copy()
@@ -367,6 +367,11 @@ class Subject:
                     f"a loss set has a sample that is not from 0 to {self.samples}",
                     hint="It is damaged, or another len_sample was stored with it: make it anew",
                 )
+
+
+def _make_references(count: int) -> tuple[Int32s, Indices, Int32s]:
+    """Occurrence and block of each reference, and rows of that."""
+    return np.empty(count, np.int32), np.empty(count, np.int64), np.empty(count, np.int32)
 
 
 _SAMPLE_BYTES = 64
@@ -399,8 +404,12 @@ def _hold(stage: str, nbytes: int) -> None:
         raise
 
 
+def _are_finite(losses: Floats) -> bool:
+    return bool(losses.max(initial=0) < np.inf)
+
+
 def _check_finite(losses: Floats) -> None:
-    if len(losses) and not losses.max() < np.inf:
+    if not _are_finite(losses):
         raise InputError("a sum of losses is beyond float64", hint=_TOO_LARGE)
 
 

@@ -110,7 +110,7 @@ def roll_up(
         InputError: a sum is beyond float64.
         WorkStoppedError: a group does not fit, or nobody waits for the result.
     """
-    sizes = subject.sizes()
+    sizes = subject.sizes
     reads_curves = _reads_curves(question, subject.calendar)
     size = _CURVE_CELLS if reads_curves else _PART_CELLS
     parts = list(grouped(np.append(0, np.cumsum(sizes)), "roll-up", size))

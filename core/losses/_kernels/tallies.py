@@ -15,6 +15,9 @@ Only the losses of buckets in which a rank lies are kept, by bucket and then sam
 those of all samples lie together. Among them a loss is found digit by digit. Where an occurrence is
 alone in its period it is kept for both kinds of curves, OEP and AEP, at once.
 
+Buckets have about equally many losses, so that few are kept: each is a run of *bins*, the bits of
+losses without the last ones. A bucket ends with an exponent, as sums are kept by exponent.
+
 A period may stand for several with the same losses: ``times`` says for how many. Sums are those
 of ``tails``, which depend on no order.
 """
@@ -55,11 +58,17 @@ _FEW = 12
 
 
 class Buckets(NamedTuple):
-    """Which bucket a loss is in: its bits without the last ``shift``, less ``base``."""
+    """Which bucket a loss is in: that of its bin, its bits without the last, less ``base``."""
 
     shift: int
-    """At most MOST_SHIFT, so that the losses of a bucket have one exponent."""
+    """Last bits that a bin does not tell, at most MOST_SHIFT: its losses have one exponent."""
     base: int
+    of_bins: npt.NDArray[np.uint16]
+    """Bucket of each bin, ascending, shape (bins,)."""
+    exponents: Indices
+    """Of the losses of each bucket, shape (buckets,)."""
+    differing: Indices
+    """How many of the last bits of its losses differ, shape (buckets,)."""
 
 
 class Kept(NamedTuple):
@@ -95,6 +104,11 @@ def find_bounds(bits: Indices, bounds: Indices) -> None:
     bounds[1] = most
 
 
+@subkernel
+def _bucket_of(bits: int, buckets: Buckets) -> np.uintp:
+    return _U(buckets.of_bins[(_U(bits) >> _U(buckets.shift)) - _U(buckets.base)])
+
+
 @kernel
 def tally(
     starts: Indices,
@@ -118,16 +132,18 @@ def tally(
     """
     for period in range(len(starts) - 1):
         n = times[period]
-        for cell in range(starts[period], starts[period + 1]):
-            x = bits[cell]
+        of_period = samples[starts[period] : starts[period + 1]]
+        losses = bits[starts[period] : starts[period + 1]]
+        for j in range(len(losses)):
+            x = losses[j]
             if x > 0:
-                sample, bucket = _U(samples[cell]), _U((x >> buckets.shift) - buckets.base)
-                out[sample, bucket, LOSSES] += n
-                out[sample, bucket, CELLS] += 1
-                out[sample, bucket, UPPER] += n * ((x & FRACTION) >> SPLIT)
-                out[sample, bucket, LOWEST] += n * (x & LOWER)
+                tallied = out[_U(of_period[j]), _bucket_of(x, buckets)]
+                tallied[LOSSES] += n
+                tallied[CELLS] += 1
+                tallied[UPPER] += n * ((x & FRACTION) >> SPLIT)
+                tallied[LOWEST] += n * (x & LOWER)
             else:
-                empty[_U(samples[cell])] = 1
+                empty[_U(of_period[j])] = 1
 
 
 @kernel
@@ -154,10 +170,12 @@ def keep(
         kept: receives the losses.
     """
     for period in range(len(starts) - 1):
-        for cell in range(starts[period], starts[period + 1]):
-            x = bits[cell]
+        of_period = samples[starts[period] : starts[period + 1]]
+        losses = bits[starts[period] : starts[period + 1]]
+        for j in range(len(losses)):
+            x = losses[j]
             if x > 0:
-                sample, bucket = _U(samples[cell]), _U((x >> buckets.shift) - buckets.base)
+                sample, bucket = _U(of_period[j]), _bucket_of(x, buckets)
                 if ranked[sample, bucket]:
                     for kind in range(len(places)):
                         place = places[kind, sample, bucket]
@@ -273,7 +291,7 @@ def read_tallies(
             while at >= 0 and above + tallies[curve, at, LOSSES] < i:
                 tallied = tallies[curve, at]
                 if tallied[LOSSES]:
-                    least = ((at + buckets.base) << buckets.shift) >> 52
+                    least = buckets.exponents[at]
                     most = max(most, least)
                     add_losses(kept.parts, least, *_sums(tallied))
                     above += tallied[LOSSES]
@@ -287,7 +305,7 @@ def read_tallies(
                 continue
             bits = kept.bits[begins[curve, at] : ends[curve, at]]
             times = kept.times[begins[curve, at] : ends[curve, at]]
-            level = _pick(bits, times, i - above, buckets.shift, kept)
+            level = _pick(bits, times, i - above, buckets.differing[at], kept)
             n, upper, lower, before = _sum_above(bits, times, level)
             equal = i - 1 - above - n
             if equal > 0:

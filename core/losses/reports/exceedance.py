@@ -119,7 +119,8 @@ class _ExceedanceTable(Calculator):
         if REPEATED in batch.shared:
             sizes = 0, sizes[1]
         room = _Room(np.empty(sizes[0]), np.empty(sizes[1], np.int64))
-        find_middles(batch.cells, room.middles)
+        if REPEATED not in batch.shared:
+            find_middles(batch.cells, room.middles)
         tallied = self._tally(batch)
         for kind, losses in ((OEP, batch.cells.largest), (AEP, batch.cells.sums)):
             current().check("curves")

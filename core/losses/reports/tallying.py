@@ -17,8 +17,11 @@ from ...slices import SLICE, grouped, slices
 from .._kernels import tallies as kernel
 from .._kernels.cells import WHOLES, Cells
 
-_MOST_BUCKETS = 256
+_MOST_BUCKETS = 128
 """Few enough that those of a hundred samples fit into a second-level cache."""
+_MOST_BINS = 4096
+_LOOKED_AT = 1 << 16
+"""Cells by which buckets are chosen."""
 _CELLS_PER_BUCKET = 4
 """So that tallies take less memory than losses."""
 _LEAST_CELLS = 64
@@ -81,7 +84,8 @@ class Tally:
 
     def __init__(self, cells: Cells, repeated: Repeated, samples: int) -> None:
         self._cells, self._repeated = cells, repeated
-        self._buckets, count = _choose_buckets(cells, repeated, samples)
+        self._buckets = _choose_buckets(cells, repeated, samples)
+        count = len(self._buckets.exponents)
         current().hold("curves", _BUCKET_BYTES * count * (samples + 1))
         self._empty = np.zeros(samples + 1, np.uint8)
         self._alone = np.zeros((samples + 1, count, kernel.FIELDS), np.int64)
@@ -193,19 +197,35 @@ def _ranked(tallies: Indices, first: Indices) -> Mask:
     return ranked
 
 
-def _choose_buckets(cells: Cells, repeated: Repeated, samples: int) -> tuple[kernel.Buckets, int]:
-    """Buckets that reach from the least loss above 0 to the largest sum, and how many they are."""
+def _choose_buckets(cells: Cells, repeated: Repeated, samples: int) -> kernel.Buckets:
+    """Buckets that reach from the least loss above 0 to the largest sum."""
+    count = int(cells.starts[-1])
+    least, most = _find_bounds(cells, repeated)
+    shift = 0
+    while shift < kernel.MOST_SHIFT and (most >> shift) - (least >> shift) >= _MOST_BINS:
+        shift += 1
+    base, bins = least >> shift, (most >> shift) - (least >> shift) + 1
+    exponents = (base + np.arange(bins)) >> (52 - shift)
+    # An odd step, as blocks may all have an even number of cells.
+    bits = cells.sums[: count : count // _LOOKED_AT | 1].view(np.int64)
+    looked_at = np.bincount((bits[bits > 0] >> shift) - base, minlength=bins)
+    before = looked_at.cumsum() - looked_at
+    room = max(min(count // (_CELLS_PER_BUCKET * (samples + 1)), _MOST_BUCKETS), 1)
+    is_first = np.diff(before * room // max(len(bits), 1), prepend=-1) > 0
+    is_first |= np.diff(exponents, prepend=-1) > 0
+    firsts = np.flatnonzero(is_first)
+    lasts = np.append(firsts[1:], bins) - 1
+    differing = shift + np.frexp((base + firsts) ^ (base + lasts))[1].astype(np.int64)
+    of_bins = (is_first.cumsum() - 1).astype(np.uint16)
+    return kernel.Buckets(shift, base, of_bins, exponents[firsts], differing)
+
+
+def _find_bounds(cells: Cells, repeated: Repeated) -> tuple[int, int]:
+    """Bits of the least loss above 0 and of the largest sum; both 0 if there is none."""
     count, alone = cells.starts[[-1, repeated.alone]].tolist()
     bounds = np.array([kernel.MOST_BITS, 0])
     for losses, first in ((cells.sums, 0), (cells.largest, alone)):
         for a, b in slices(count - first, "curves"):
             kernel.find_bounds(losses[first + a : first + b].view(np.int64), bounds)
     least, most = bounds.tolist()
-    if most == 0:
-        return kernel.Buckets(0, 0), 1
-    room = max(min(count // (_CELLS_PER_BUCKET * (samples + 1)), _MOST_BUCKETS), 1)
-    shift = 0
-    while shift < kernel.MOST_SHIFT and (most >> shift) - (least >> shift) >= room:
-        shift += 1
-    base = least >> shift
-    return kernel.Buckets(shift, base), (most >> shift) - base + 1
+    return min(least, most), most

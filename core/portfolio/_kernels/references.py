@@ -47,11 +47,14 @@ def refer(
     events: Int32s,
     event_starts: Indices,
     groups: Int32s,
+    counts: Int32s,
     first: int,
     last: int,
     cursors: Indices,
+    sizes: Indices,
     occurrences: Int32s,
     blocks: Indices,
+    rows: Int32s,
 ) -> None:
     """Put the references of some occurrences in place, or only count them.
 
@@ -60,11 +63,14 @@ def refer(
             shape (members, occurrences).
         event_starts: first block of each event.
         groups: of the blocks.
+        counts: rows of the blocks.
         first: occurrence.
         last: occurrence after the last.
         cursors: next place of each group, increased by its references.
+        sizes: increased by the rows of each group.
         occurrences: receives the occurrence of each reference; empty to count.
         blocks: receives its block.
+        rows: receives the rows of that.
     """
     for occurrence in range(first, last):
         for m in range(events.shape[0]):
@@ -76,7 +82,9 @@ def refer(
                         if len(occurrences):
                             occurrences[cursors[group]] = occurrence
                             blocks[cursors[group]] = block
+                            rows[cursors[group]] = counts[block]
                         cursors[group] += 1
+                        sizes[group] += counts[block]
 
 
 @kernel
@@ -86,12 +94,11 @@ def find_pairs(
     first: int,
     last: int,
     occurrences: Int32s,
-    blocks: Indices,
+    rows: Int32s,
     periods: Int32s,
-    counts: Int32s,
     pair_starts: Indices,
     pair_groups: Int32s,
-    rows: Indices,
+    pair_rows: Indices,
     progress: Indices,
 ) -> None:
     """Note where pairs begin among some references.
@@ -102,12 +109,11 @@ def find_pairs(
         first: reference.
         last: reference after the last.
         occurrences: of the references.
-        blocks: of the references.
+        rows: of the references.
         periods: of the occurrences.
-        counts: rows of the blocks.
         pair_starts: receives the first reference of each pair.
         pair_groups: receives its group.
-        rows: receives the rows before it.
+        pair_rows: receives the rows before it.
         progress: pairs and rows so far.
     """
     pair = progress[0]
@@ -120,9 +126,9 @@ def find_pairs(
         if new or periods[occurrences[i]] != periods[occurrences[i - 1]]:
             pair_starts[pair] = i
             pair_groups[pair] = group
-            rows[pair] = total
+            pair_rows[pair] = total
             pair += 1
-        total += counts[blocks[i]]
+        total += rows[i]
     progress[0] = pair
     progress[1] = total + ZERO
 

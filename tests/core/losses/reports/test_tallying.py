@@ -9,6 +9,7 @@ import pytest
 
 from core.losses._kernels.cells import Cells
 from core.losses._kernels.curves import TOTAL
+from core.losses._kernels.tallies import CELLS
 from core.losses.reports.tallying import Repeated, Tally, Wanted
 from tests.core.losses.ledger.test_curves import SHAPES
 from tests.scale import PURE_PYTHON
@@ -55,7 +56,7 @@ def test_losses_at_ranks_are_those_of_sorted_curves(shape: str, size: int) -> No
     tally = Tally(cells, Repeated(times, alone), SAMPLES)
     # What is not there makes no bucket wider, either.
     whole = Tally(cells._replace(largest=largest), Repeated(times, alone), SAMPLES)
-    assert tally._buckets == whole._buckets
+    np.testing.assert_equal(tally._buckets, whole._buckets)
     with np.errstate(over="ignore", invalid="ignore"):
         found_of = tally.read([Wanted(of, FIRST, FIRST) for of in (cells.sums, cells.largest)])
         for losses, (full, each, labels) in zip((sums, largest), found_of, strict=True):
@@ -69,3 +70,19 @@ def test_losses_at_ranks_are_those_of_sorted_curves(shape: str, size: int) -> No
                 expected = np.array([wanted(positive, int(first)) for first in FIRST]).T
                 np.testing.assert_array_equal(found[:TOTAL], expected[:TOTAL])
                 np.testing.assert_allclose(found[TOTAL], expected[TOTAL], rtol=3e-16)
+
+
+def test_buckets_have_about_equally_many_losses() -> None:
+    count, samples = 6000, 2
+    losses = np.random.default_rng(1).lognormal(10, 2, count)
+    labels = np.tile(np.array([1, 2], np.int32), count // 2)
+    periods = np.arange(count // 2, dtype=np.int32)
+    starts = np.append(0, 2 * (periods + 1)).astype(np.int64)
+    cells = Cells(0 * periods, periods, starts, labels, losses, losses)
+    tally = Tally(cells, Repeated(np.ones(count // 2, np.int64), len(periods)), samples)
+    counts = tally._alone[..., CELLS].sum(0)
+    assert counts.sum() == count
+    # More would be read for each return period.
+    assert counts.max() < count / 60
+    # A bucket is of one exponent.
+    assert len(counts) < 128 + len(np.unique(np.frexp(losses)[1])) + 1
