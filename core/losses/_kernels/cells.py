@@ -68,7 +68,10 @@ class Cells(NamedTuple):
 
 @subkernel
 def read_losses(arena: Arena, at: int, samples: int, width: int, sums: Sums) -> None:
-    """Bring the losses, or largest losses, of a stretch into scratch, in float64."""
+    """Bring the losses, or largest losses, of a stretch into scratch, in float64.
+
+    A loss of -0 becomes 0: curves order losses by their bits.
+    """
     code = int(arena.words[at + 2])
     count = cells_of(code, int(arena.words[at + 3]), samples)
     first = at + largest_at(code, count, samples)
@@ -76,11 +79,11 @@ def read_losses(arena: Arena, at: int, samples: int, width: int, sums: Sums) -> 
     if width == 4:
         singles = arena.singles[first : first + count]
         for i in range(count):
-            losses[i] = np.float64(singles[i])
+            losses[i] = np.float64(singles[i]) + 0.0
     else:
         doubles = arena.doubles[first >> 1 : (first >> 1) + count]
         for i in range(count):
-            losses[i] = doubles[i]
+            losses[i] = doubles[i] + 0.0
 
 
 @subkernel
@@ -123,8 +126,7 @@ def copy_dense(
             # Written for every cell, and kept if it is there: no branch to mispredict.
             x = losses[first + j]
             cells.samples[_U(k)] = first + j
-            # A sum is never -0.
-            cells.sums[_U(k)] = x + 0.0
+            cells.sums[_U(k)] = x
             cells.largest[_U(k)] = max(x, 0.0)
             k += int((marks >> j) & 1)
     return k

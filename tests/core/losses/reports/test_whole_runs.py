@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -100,6 +101,24 @@ def test_letters_choose_curves(seed: int, letters: set[str]) -> None:
     ept, psept = run_oracle.exceedance(case.oracle, curves)
     same(tables["ept"], ept, 3)
     same(tables["psept"], psept, 3)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_minus_zero_is_zero(seed: int) -> None:
+    case = random_run(np.random.default_rng(seed))
+    tables = []
+    for zero in (0.0, -0.0):
+        rng = np.random.default_rng(seed)
+        blocks = [
+            Block(
+                b.event, b.ident, tuple((s, zero if rng.random() < 0.5 else x) for s, x in b.pairs)
+            )
+            for b in case.stream.blocks
+        ]
+        tables.append(compute(replace(case, stream=case.stream.with_blocks(blocks))))
+    for name, rows in tables[0].items():
+        for column in rows.dtype.names or ():
+            np.testing.assert_array_equal(tables[1][name][column], rows[column], err_msg=name)
 
 
 def test_each_report_alone_equals_all_together() -> None:
