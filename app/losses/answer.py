@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.errors import DrainingError, Problem, ProblemError, ServiceError, problem_of
 from app.http.answers import told_headers
@@ -168,9 +168,9 @@ class LossAnswer:
     async def _answer(
         self, exchange: Exchange, decode: Decoder, spool: Spool, room: SumsRoom
     ) -> None:
-        posting = Posting(
-            self.options.request, decode, spool, self.after, room.resources, self.losses.admission
-        )
+        request = self.options.request
+        resources = replace(room.resources, expect_summaries=request.expect_summaries)
+        posting = Posting(request, decode, spool, self.after, resources, self.losses.admission)
         answer = self._answer_duplex if self.options.duplex else self._answer_after_body
         try:
             await answer(exchange, posting, spool)

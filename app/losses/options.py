@@ -62,7 +62,10 @@ def read_options(
         )
     form = _format(query, headers, reports)
     drawn = form in PICTURE_TYPES
-    if not drawn and (unused := sorted(query.model_fields_set & _OF_PICTURES)):
+    of_pictures = _OF_PICTURES
+    if "aal" in reports and "alct" not in reports:
+        of_pictures = of_pictures | {"confidence"}
+    if not drawn and (unused := sorted(query.model_fields_set & of_pictures)):
         raise InvalidOptionError(
             f"{unused[0]} is of pictures, and {form} is none",
             hint="Leave it out, or ask for format=svg or png",
@@ -83,6 +86,13 @@ def read_options(
         partial=partial,
     )
     check_options(request.tables, request.options, query.model_fields_set)
+    without_effect = {"expect_summaries", "over_bound"} & query.model_fields_set
+    if without_effect and not request.has_ledger:
+        raise InvalidOptionError(
+            f"{min(without_effect)} is of reports of whole runs, and none is wanted",
+            hint="Leave it out",
+            option=min(without_effect),
+        )
     if request.sets is not None:
         _check_one_set(form, request.sets)
     if query.after is not None:
@@ -100,7 +110,7 @@ def read_options(
     )
 
 
-_OF_PICTURES = {"theme", "plot_tvar", "perspective", "currency"}
+_OF_PICTURES = frozenset({"theme", "plot_tvar", "perspective", "currency"})
 
 
 def _admit(who: Identity, request: LossRequest, losses: LossService) -> None:

@@ -68,6 +68,8 @@ class LedgerResources:
     be exported: the pass fails with a :class:`LimitError` then."""
     map: ParallelMap[Part, Result] = map
     """Computes reports of several summaries at once."""
+    expect_summaries: int | None = None
+    """Number of summaries at most, as somebody declared."""
     at_once: int = 1
     """Summaries that ``map`` computes at once, or parts of them."""
     on_merged: Callable[[Ledger], None] | None = None
@@ -171,7 +173,7 @@ class LedgerReports:
 
     def _compute(self, ledger: Ledger, sink: Sink) -> None:
         calculators = self._calculators
-        reader = LedgerReader(ledger, self._weigh)
+        reader = LedgerReader(ledger, self._weigh, self._resources.expect_summaries)
 
         def compute(part: Part) -> Result:
             budget = current()

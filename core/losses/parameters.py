@@ -167,9 +167,11 @@ def make_parameters(samples: int, float_width: int, inputs: ReportInputs) -> Par
     ids, rates = (np.zeros(0), np.zeros(0)) if given is None else (given.event_ids, given.rates)
     occurrence = inputs.occurrence
     occurring = np.zeros(0) if occurrence is None else occurrence.events()
+    # An event that never occurs has a rate, 0; that of one without a given rate is not known.
+    other = np.nan if occurrence is None or inputs.event_rates is not None else 0.0
     return Parameters(
         rate_ids=np.array(ids, np.int32),
-        rates=np.array(rates, np.float64),
+        rates=np.append(rates, other),
         quantiles=np.array(q, np.float32),
         positions=positions,
         fractions=fractions.astype(LOSS_DTYPES[float_width]),

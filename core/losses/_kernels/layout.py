@@ -226,6 +226,7 @@ class Parameters(NamedTuple):
     rate_ids: npt.NDArray[np.int32]
     """Events with a rate, ascending; may be empty."""
     rates: Floats
+    """Of these, and of every other event; shape (events + 1,)."""
     quantiles: npt.NDArray[np.float32]
     """Requested quantiles, in the order they are printed; may be empty."""
     positions: Ranks

@@ -90,9 +90,9 @@ SAMPLE = 2
 
 @kernel
 def event_rate(event: int, ids: npt.NDArray[np.int32], rates: Floats) -> float:
-    """Rate of an event; NaN if it has none. ``ids`` ascend."""
+    """Rate of an event, the last one if it is not among ``ids``, which ascend."""
     place = place_of(event, ids)
-    return float(rates[place]) if place >= 0 else np.nan
+    return float(rates[place if place >= 0 else len(ids)])
 
 
 @inlined

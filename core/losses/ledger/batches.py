@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ...arrays import Indices
 from ...budget import current
+from ...errors import OptionError
 from ...slices import SLICE, grouped, slices
 from ...sorting import sort_pairs, starts_of
 from .._kernels.cells import Cells
@@ -118,11 +119,15 @@ class LedgerReader:
     Args:
         ledger: the ledger.
         weigh_reports: memory that the reports need.
+        expect_summaries: number of summaries at most, as declared.
     """
 
-    def __init__(self, ledger: Ledger, weigh_reports: Weigh) -> None:
+    def __init__(
+        self, ledger: Ledger, weigh_reports: Weigh, expect_summaries: int | None = None
+    ) -> None:
         self._ledger = ledger
         self._weigh = weigh_reports
+        self._expect_summaries = expect_summaries
         if ledger.runs or not (ledger.fits_references() or not ledger.spills):
             ledger.clear()
         self._keys, self._places = ledger.references()
@@ -138,9 +143,16 @@ class LedgerReader:
         Raises:
             LimitError: a summary alone takes more than the budget.
             CoreError: it takes more than the ledger is granted.
+            OptionError: there are more summaries than declared.
         """
         scratch = _SAMPLE_BYTES * (self._ledger.header.len_sample + 1)
         summaries, cells, sizes, lengths = self._weighed()
+        if self._expect_summaries is not None and len(summaries) > self._expect_summaries:
+            raise OptionError(
+                f"the stream has {len(summaries)} summaries, but expect_summaries is"
+                f" {self._expect_summaries}",
+                hint="Correct expect_summaries, or leave it out",
+            )
         most = scratch + int(sizes.max(initial=0))
         if self._ledger.spills and not self._ledger.has_room(most):
             # Losses make room for the reports about them: they are read from the disk.

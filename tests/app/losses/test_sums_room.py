@@ -451,6 +451,9 @@ def test_answers_state_the_bound(service: Service, occurrence: str) -> None:
         "state_bytes": expected.state_bytes,
         "memory_bytes": expected.least_budget,
     }
+    path = with_query("/v1/losses/aal", {"occurrence": occurrence, "expect_summaries": 1})
+    found = is_problem(ask(service, Post(path, [BOUND_STREAM])), "option", 422)
+    assert "summaries, but expect_summaries is 1" in found["detail"]
     path = with_query("/v1/losses/aal", {"occurrence": occurrence})
     answer = ask(service, Post(path, [BOUND_STREAM]))
     assert answer.getheader("Thalweg-Ledger-Bound") is None
