@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
@@ -53,6 +54,16 @@ class _Open:
         """What the files hold; None if that may change."""
         return None
 
+    @property
+    def order(self) -> Sequence[int]:
+        """Indices of the files as they are listed."""
+        return range(len(self.files))
+
+    def listing(self) -> list[dict[str, Any]]:
+        """Describe the files, as JSON values."""
+        infos = self.files.infos
+        return [{"name": infos[k].name, "bytes": infos[k].size} for k in self.order]
+
     def check_registered(self) -> None:
         """Check that the files still hold what was registered.
 
@@ -100,6 +111,13 @@ class OpenDataset(_Open):
         found, scan = self.recording, () if self.spec.glob else self.recording.found_nav
         shape = [*scan, *found.sig_shape]
         return f"{found.metadata.get('array', '')} {found.dtype.str} {shape}".strip()
+
+    @property
+    def order(self) -> Sequence[int]:
+        """See above: those with frames are in the order of these, whatever the entry has."""
+        framed = dict.fromkeys(extent.file for extent in self.recording.extents)
+        places = iter(framed)
+        return [next(places) if k in framed else k for k in range(len(self.files))]
 
     def forget(self) -> None:
         """Drop cached memory maps and close; other users keep the maps they hold."""
@@ -359,7 +377,7 @@ class OpenDataset(_Open):
             "corrected_dtype": self.typed(View()).dtype,
             "frames": recording.frames,
             "frame_bytes": recording.frame_bytes,
-            "files": [{"name": info.name, "bytes": info.size} for info in self.files.infos],
+            "files": self.listing(),
             "axes": [asdict(axis) for axis in self.axes],
             "sync_offset": self.sync_offset,
             "sync": self.sync_info(),
@@ -384,7 +402,7 @@ class OpenItems(_Open):
             "id": self.spec.id,
             "format": self.spec.format,
             "items": {unit: self._describe_unit(unit) for unit in self.items.units},
-            "files": [{"name": info.name, "bytes": info.size} for info in self.files.infos],
+            "files": self.listing(),
             "immutable": self.spec.immutable,
             "growing": self.spec.growing,
             "metadata": dict(self.items.describe()),

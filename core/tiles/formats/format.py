@@ -74,6 +74,8 @@ class Format(ABC):
     """Whether the description lists the frame files, which may then have any name."""
     series: ClassVar[bool] = False
     """Whether files whose names differ only in numbers are one recording."""
+    numbered: ClassVar[bool] = False
+    """Whether each file is the part of a recording that the number in its name says."""
     decoders: ClassVar[Sequence[Decoder]] = ()
     """Decoders of packed pixels; a recording refers to one of them by name."""
 
@@ -93,19 +95,12 @@ class Format(ABC):
         """Whether a file of this name can belong to a recording, regardless of its contents."""
         return self.has_name(name) or self.names_its_files or self.is_companion(name)
 
-    def order(self, names: Sequence[str]) -> list[int]:
-        """Return indices that sort names by the numbers in them, companions last."""
-
-        def key(index: int) -> tuple[bool, list[tuple[int, int, str]], str]:
-            return self.is_companion(names[index]), natural(names[index]), names[index]
-
-        return sorted(range(len(names)), key=key)
-
     def parse(self, infos: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
         """Read the headers and describe the recording.
 
         Args:
-            infos: the files, at least one, in any order.
+            infos: the files, at least one, in the order of their frames; those of a format whose
+                files are numbered, and companions, in any.
             reader: reader of their bytes.
             hints: properties declared by the owner.
 
@@ -113,10 +108,12 @@ class Format(ABC):
             FormatError, ShapeError: as ``find``.
         """
         notes: list[str] = []
-        order = self.order([info.name for info in infos])
-        every = [File(k, infos[k].name, infos[k].size, reader, notes) for k in order]
-        frames = [file for file in every if not self.is_companion(file.name)]
-        files = Files(frames, every[len(frames) :], notes)
+        every = [File(k, info.name, info.size, reader, notes) for k, info in enumerate(infos)]
+        given = [file for file in every if not self.is_companion(file.name)]
+        frames = sorted(given, key=lambda file: natural(file.name)) if self.numbered else given
+        if frames != given:
+            notes.append("ordered by the numbers in the names, which is not the order given")
+        files = Files(frames, [file for file in every if self.is_companion(file.name)], notes)
         if frames:
             frames[-1] = replace(frames[-1], growing=hints.growing)
         return self.settle(files, self.find(files, hints), hints)

@@ -83,6 +83,7 @@ class K2is(Format):
     magic = SYNC.to_bytes(4, "big")
     extensions = ("bin",)
     series = True
+    numbered = True
     decoders = (SECTOR,)
 
     def is_companion(self, name: str) -> bool:

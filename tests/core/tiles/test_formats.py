@@ -86,13 +86,23 @@ def test_raw_of_any_shape(
     assert len(notes) == (len(sizes) if trailing else 0)
 
 
-def test_eleven_raw_files_follow_each_other_by_number() -> None:
-    frames = noise((11, 3, 3))
-    files = writers.raw(frames, splits=[1] * 11)
-    shuffled = dict(sorted(files.items()))
-    assert list(shuffled)[2] == "scan_10.raw"
-    recording = read(shuffled, Hints(dtype=np.dtype("u2"), sig_shape=(3, 3)), "raw")
-    assert same(frames_of(shuffled, recording), frames)
+@pytest.mark.parametrize("form", ["raw", "npy"])
+def test_files_whose_headers_tell_no_order_follow_as_they_are_given(form: str) -> None:
+    frames = noise((3, 2, 3, 3))
+    octets = [each.tobytes() if form == "raw" else writers.npy(each) for each in frames]
+    files = dict(zip(["run1/z.x", "run2/b_10.x", "run2/b_9.x"], octets, strict=True))
+    hints = Hints(dtype=np.dtype("u2"), sig_shape=(3, 3))
+    assert same(frames_of(files, read(files, hints, form)), frames.reshape(6, 3, 3))
+
+
+def test_numbered_parts_of_one_recording_follow_by_number_and_a_note_says_so() -> None:
+    frames = noise((11, 3, 4), "u2")
+    files = writers.tvips(frames, splits=[1] * 11)
+    assert not read(files).notes
+    turned = dict(reversed(files.items()))
+    recording = read(turned)
+    assert same(frames_of(turned, recording), frames)
+    assert "not the order given" in recording.notes[0]
 
 
 def test_a_growing_raw_file_may_be_empty_yet() -> None:
@@ -265,18 +275,20 @@ def test_mib_files_follow_by_sequence_number() -> None:
     frames = noise((9, 4, 4), "u2")
     names = ["b.mib", "c.mib", "a.mib"]
     files = writers.mib(frames, "U16", splits=[4, 3, 2], names=names)
+    assert not read(files).notes
+    files = dict(sorted(files.items()))
     recording = read(files)
     assert same(frames_of(files, recording), frames)
-    assert "not the order of the names" in recording.notes[0]
+    assert "not the order given" in recording.notes[0]
 
 
-def test_mib_files_that_each_count_from_one_follow_by_name() -> None:
-    frames = noise((12, 4, 4), "u2")
-    files = writers.mib(frames, "U16", splits=[1] * 12, restart=True)
-    shuffled = dict(sorted(files.items()))
-    recording = read(shuffled)
-    assert same(frames_of(shuffled, recording), frames)
-    assert "ordered by name" in recording.notes[0]
+def test_mib_files_that_each_count_from_one_follow_as_they_are_given() -> None:
+    frames = noise((3, 4, 4), "u2")
+    names = ["b.mib", "c.mib", "a.mib"]
+    files = writers.mib(frames, "U16", splits=[1] * 3, restart=True, names=names)
+    recording = read(files)
+    assert same(frames_of(files, recording), frames)
+    assert "in the order given" in recording.notes[0]
 
 
 def test_mib_frames_that_were_lost_are_said() -> None:

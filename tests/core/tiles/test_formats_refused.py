@@ -110,7 +110,7 @@ EMPAD = [
     Case(cut(EMPAD_SET, "scan.raw"), "scan.raw", 5 * 66560, "the last frame is truncated: 66559"),
     Case(writers.empad(SIX, (2, 2)), "scan.raw", 6 * 66560, "6 frames, but scan.xml describes (2,"),
     Case(writers.empad(SIX, series=5), "scan.raw", 6 * 66560, "describes (5,) (series)"),
-    Case(EMPAD_SET | {"b.raw": b"x"}, "scan.raw", 0, "a second .raw file, besides b.raw"),
+    Case(EMPAD_SET | {"b.raw": b"x"}, "b.raw", 0, "a second .raw file, besides scan.raw"),
     Case(without(EMPAD_SET, "scan.raw"), "", 0, "there is no .raw file"),
     Case(EMPAD_SET | {"scan.xml": b"<root><raw_file"}, "scan.xml", 0, "is not XML"),
     Case(EMPAD_SET | {"scan.xml": b"<root><raw_file/></root>"}, "scan.xml", 0, "describes no scan"),
