@@ -8,10 +8,9 @@ is the same for all formats::
     Format.find --> File.extent --> Found --> settle --> Recording
                     (file sizes)              (hints)
 
-* **Files beat hints on bytes.** :func:`settle` refuses a dtype or header size that contradicts the
-  file.
-* **Hints beat files on interpretation.** The owner may set the shape of the scan and the sync
-  offset freely, and view unpacked frames in another shape of as many pixels.
+* **Files beat hints on frames.** :func:`settle` refuses a dtype, header size or shape of a frame
+  that contradicts the file.
+* **Hints beat files on the scan.** The owner may set its shape and the sync offset freely.
 """
 
 from __future__ import annotations
@@ -182,25 +181,14 @@ def _check_hints(form: str, name: str, found: Found, hints: Hints) -> None:
 
 def _sig_shape(name: str, found: Found, hints: Hints) -> tuple[int, ...]:
     requested = hints.sig_shape
-    if requested is None or requested == found.sig_shape:
+    if requested in {None, found.sig_shape}:
         return found.sig_shape
-    check_shape(requested, "sig_shape")
-    if math.prod(requested) != math.prod(found.sig_shape):
-        raise ShapeError(
-            f"sig_shape {requested} has {math.prod(requested)} pixels, "
-            f"the frames have {math.prod(found.sig_shape)}: {found.sig_shape}",
-            source=name,
-            offset=0,
-            hint="Leave sig_shape out",
-        )
-    if found.decoder is not None:
-        raise ShapeError(
-            f"packed frames of {found.sig_shape} cannot be reshaped to {requested}",
-            source=name,
-            offset=0,
-            hint="Leave sig_shape out; a client can reshape the frames it receives",
-        )
-    return requested
+    raise ShapeError(
+        f"sig_shape is stated as {requested}, but the file has frames of {found.sig_shape}",
+        source=name,
+        offset=0,
+        hint="Leave sig_shape out; a client can reshape the frames it receives",
+    )
 
 
 def _nav_shape(name: str, found: Found, hints: Hints, frames: int) -> tuple[int, ...]:
@@ -255,7 +243,6 @@ def settle(
             hint=f"Give a nav_shape; at most {MAX_DIMENSIONS} dimensions are served",
         )
     decoder, dtype = found.decoder, found.stored.newbyteorder("=")
-    reshaped = sig_shape != found.sig_shape or nav_shape != found.nav_shape
     return Recording(
         format=form,
         extents=extents,
@@ -269,23 +256,8 @@ def settle(
             decoder.frame_bytes(sig_shape) if decoder else math.prod(sig_shape) * dtype.itemsize
         ),
         sync_offset=found.sync_offset if hints.sync_offset is None else hints.sync_offset,
-        axes=() if reshaped else found.axes,
+        axes=found.axes if nav_shape == found.nav_shape else (),
         metadata=found.metadata,
-        built_in=_reshaped(found.built_in, found.sig_shape, sig_shape),
+        built_in=found.built_in,
         notes=tuple(notes),
-    )
-
-
-def _reshaped(built_in: BuiltIn, old: tuple[int, ...], new: tuple[int, ...]) -> BuiltIn:
-    """Reshape corrections to frames viewed in another shape."""
-    if old == new:
-        return built_in
-    dark, gain, excluded = built_in.dark, built_in.gain, built_in.excluded
-    if excluded is not None:
-        flat = np.ravel_multi_index(tuple(excluded.T), old)
-        excluded = np.stack(np.unravel_index(flat, new), axis=1).astype(np.int64)
-    return BuiltIn(
-        dark=None if dark is None else dark.reshape(new),
-        gain=None if gain is None else gain.reshape(new),
-        excluded=excluded,
     )
