@@ -88,7 +88,7 @@ class PartialStore:
             self._blobs.put(KIND, name, buffer.getbuffer())
 
 
-VERSION = "2"
+VERSION = "3"
 """To be changed whenever the same segment would give another result."""
 CHUNK_BYTES = 8 << 20
 """Bytes of frames that one call of the engine reduces."""

@@ -406,7 +406,7 @@ class Reducer:
 
 
 def _centres(sums: Floats) -> Floats:
-    """Divide the first moments by the total; NaN where the total is 0."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        centres: Floats = np.where(sums[:, :1] == 0, np.nan, sums[:, 1:] / sums[:, :1])
+    """Divide the first moments by the total; NaN where the total is 0 or infinite."""
+    total = np.where(np.isinf(sums[:, :1]) | (sums[:, :1] == 0), np.nan, sums[:, :1])
+    centres: Floats = sums[:, 1:] / total
     return np.ascontiguousarray(centres)

@@ -30,7 +30,8 @@ def _fold(lanes: Floats) -> float:
 def weighted_sums(frames: Array, weights: Array, lanes: Floats, out: Floats) -> None:
     """Compute ``out[i, m]``, the sum over pixels of frame i times ``weights[m]``.
 
-    Frames and weights are float32 or float64, shape (n, pixels), contiguous.
+    Frames and weights are float32 or float64, shape (n, pixels), contiguous. Pixels of weight 0
+    do not count, whatever they are.
     """
     width = len(lanes)
     pixels = frames.shape[1]
@@ -47,7 +48,16 @@ def weighted_sums(frames: Array, weights: Array, lanes: Floats, out: Floats) -> 
                 start += width
             for j in range(pixels - start):
                 lanes[j] += np.float64(frame[start + j]) * np.float64(weight[start + j])
-            out[i, m] = _fold(lanes)
+            total = _fold(lanes)
+            if not np.isfinite(total):
+                # 0 times a NaN or an infinity is NaN. Looking only here costs other frames nothing.
+                for j in range(width):
+                    lanes[j] = 0.0
+                for x in range(pixels):
+                    if weight[x] != 0:
+                        lanes[x % width] += np.float64(frame[x]) * np.float64(weight[x])
+                total = _fold(lanes)
+            out[i, m] = total
 
 
 @kernel

@@ -83,6 +83,21 @@ def test_detectors_and_centres() -> None:
     assert np.isnan(centre["com_0"][3])
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+def test_what_is_outside_a_detector_does_not_count(odd: float, dtype: str) -> None:
+    frames = np.random.default_rng(6).uniform(1, 9, (5, 8, 11)).astype(dtype)
+    frames[1, 7, 10] = frames[2, 3, 4] = odd
+    spec = {"op": "virtual", "detectors": DETECTORS}
+    found = run(spec, frames, [2])
+    for k, detector in enumerate(parse_reduction(spec, (8, 11)).detectors):
+        inside = frames.astype("f8")[:, detector.weights((8, 11)) == 1].sum(axis=1)
+        assert np.isfinite(inside[1])
+        np.testing.assert_allclose(found[f"detector_{k}"], inside, rtol=1e-12)
+    with np.errstate(invalid="ignore"):
+        assert np.isnan(run({"op": "com"}, frames, [])["com_0"][[1, 2]]).all()
+
+
 @pytest.mark.parametrize(
     "spec",
     [
