@@ -223,7 +223,7 @@ class Dataset:
             TypeError, ValueError: an argument is wrong.
             ThalwegError: the service refused, or could not be reached.
         """
-        requests = TileRequests(self.id, _spec_of(view) or {})
+        requests = TileRequests(self.id, self._spec_of(view) or {})
         request = requests.reduce(reduction_json(reduction))
         pinned = self._pin()
         with self._connector.channel() as channel:
@@ -254,7 +254,7 @@ class Dataset:
         """
         query = {
             "reduction": None if reduction is None else reduction_json(reduction),
-            "view": _spec_of(view),
+            "view": self._spec_of(view),
             **options,
         }
         check_target(Path(path), ".png")
@@ -266,16 +266,18 @@ class Dataset:
             self._check(pinned)
             channel.work(partial(write_file, Path(path), picture))
 
+    def _spec_of(self, view: View | None) -> Info | None:
+        """The view as JSON values.
 
-def _spec_of(view: View | None) -> Info | None:
-    """The view as JSON values.
-
-    Raises:
-        TypeError: it is no view.
-    """
-    if not isinstance(view, View | None):
-        raise TypeError(f"view is a {type(view).__name__}: pass the result of view(…)")
-    return None if view is None else view.spec
+        Raises:
+            TypeError: it is no view.
+            ValueError: it is one of another dataset.
+        """
+        if not isinstance(view, View | None):
+            raise TypeError(f"view is a {type(view).__name__}: pass the result of view(…)")
+        if view is not None and view.dataset != self.id:
+            raise ValueError(f"the view is of the dataset {view.dataset!r}, not of {self.id!r}")
+        return None if view is None else view.spec
 
 
 def _is_forward(axis: Any) -> bool:  # noqa: ANN401 - of __getitem__

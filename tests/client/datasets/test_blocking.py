@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from app.client import Client, Dataset, ProblemError, ProtocolError
+from app.client import Client, Dataset, ProblemError, ProtocolError, View
 
 from ..fakes.service import FakeService
 from ..fakes.tiles import VALUES, FakeScan
@@ -177,6 +178,10 @@ def test_what_cannot_be_reduced(scan: Dataset) -> None:
             scan.reduce(wrong)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"view is a dict: pass the result of view\("):
         scan.reduce("sum", view={"nav": 3})  # type: ignore[arg-type]
+    other = View(scan._connector, "other", {})  # noqa: SLF001
+    for reduce in (partial(scan.reduce, "sum"), partial(scan.image, "sum.png")):
+        with pytest.raises(ValueError, match="the view is of the dataset 'other', not of 'scan'"):
+            reduce(view=other)
     with pytest.raises(ValueError, match="NaN or infinite"):
         scan.reduce({"op": "virtual", "detectors": [{"disk": {"centre": [np.nan, 1]}}]})
 
