@@ -178,12 +178,18 @@ def test_what_cannot_be_reduced(scan: Dataset) -> None:
             scan.reduce(wrong)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"view is a dict: pass the result of view\("):
         scan.reduce("sum", view={"nav": 3})  # type: ignore[arg-type]
-    other = View(scan._connector, "other", {})  # noqa: SLF001
-    for reduce in (partial(scan.reduce, "sum"), partial(scan.image, "sum.png")):
-        with pytest.raises(ValueError, match="the view is of the dataset 'other', not of 'scan'"):
-            reduce(view=other)
     with pytest.raises(ValueError, match="NaN or infinite"):
         scan.reduce({"op": "virtual", "detectors": [{"disk": {"centre": [np.nan, 1]}}]})
+
+
+def test_a_view_of_another_dataset_is_not_reduced(service: FakeService) -> None:
+    with Client(service.url) as client:
+        scan = client.datasets["scan"]
+        other = View(scan._connector, "other", {})
+        for reduce in (partial(scan.reduce, "sum"), partial(scan.image, "sum.png")):
+            with pytest.raises(ValueError, match="of the dataset 'other', not of 'scan'"):
+                reduce(view=other)
+    assert not service.seen
 
 
 @pytest.mark.parametrize("name", ["x.jpg", "sum"])

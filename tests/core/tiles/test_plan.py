@@ -32,12 +32,12 @@ def plan(frames: int, nav_shape: tuple[int, ...], **spec: Any) -> Plan:  # noqa:
 
 @pytest.mark.parametrize("missing", ["skip", "zero"])
 def test_a_scan_may_begin_at_any_frame_there_is(missing: str) -> None:
-    for sync in (-5, 5):
-        made = plan(6, (2, 3), sync_offset=sync, missing=missing)
+    for sync in (-8, -5, 5):
+        made = plan(6, (3, 3), sync_offset=sync, missing=missing)
         assert made.sync_offset == sync
-    for sync in (-6, 6, -7, 7):
-        with pytest.raises(SelectionError, match="only 6 frames"):
-            plan(6, (2, 3), sync_offset=sync, missing=missing)
+    for sync in (-10, -9, 6, 7):
+        with pytest.raises(SelectionError, match=r"no position of .3, 3. has one of the 6 frames"):
+            plan(6, (3, 3), sync_offset=sync, missing=missing)
 
 
 def test_there_is_no_tile_after_the_last() -> None:
