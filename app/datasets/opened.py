@@ -355,7 +355,7 @@ class OpenDataset(_Open):
         if self._folds():
             stated = list(recording.found_nav)
             notes.append(f"the scan is declared as {list(self.nav_shape)}; the files say {stated}")
-        if entry.nav_shape is None and len(self.nav_shape) == 1 and not entry.growing:
+        if recording.panels == 1 == len(self.nav_shape) and not (entry.nav_shape or entry.growing):
             notes += self._note_rows()
         return [*recording.notes, *notes]
 
