@@ -131,6 +131,24 @@ def test_leading_axes_of_one_change_no_shape(desk: Desk, shape: tuple[int, ...])
     view.close()
 
 
+@pytest.mark.parametrize("pixels", [1, 3])
+def test_frames_of_one_axis_are_corrected(desk: Desk, pixels: int) -> None:
+    np.full((4, pixels), 9, "<u2").tofile(desk.root / "scan.raw")
+    for shape in ((pixels,), (1, pixels)):
+        desk.save("image.npy", np.arange(pixels).reshape(shape) == 2)
+        corrections = {"dark": "image.npy", "excluded": "image.npy"}
+        desk.register(
+            id="a", files=["scan.raw"], dtype="<u2", sig_shape=[pixels], corrections=corrections
+        )
+        assert bool(desk.open("a").dataset.corrections)
+        desk.catalogue.delete(SINGLE_USER, "a")
+    desk.save("image.npy", np.zeros(pixels + 1))
+    with pytest.raises(ShapeError, match="dark has"):
+        desk.register(
+            files=["scan.raw"], dtype="<u2", sig_shape=[pixels], corrections={"dark": "image.npy"}
+        )
+
+
 WRONG: list[tuple[list[dict[str, Any]], str]] = [
     ([{"name": "y", "unit": "nm", "scale": 0.5}], "'y'"),
     ([{"name": name} for name in "abcd"], "'a', 'b', 'c', 'd'"),
