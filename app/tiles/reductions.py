@@ -312,7 +312,7 @@ def _memory(plan: Plan, reduction: Reduction, width: int) -> int:
 
 
 def _reading_plan(view: OpenView, *, over_frames: bool) -> Plan:
-    """Plan the same frames again: whole, of a floating type, one chunk to a tile.
+    """Plan the same frames again: whole, of a floating type that holds them, one chunk to a tile.
 
     Results over pixels keep the shape of the scan: a position without a frame is NaN there.
     """
@@ -326,6 +326,9 @@ def _reading_plan(view: OpenView, *, over_frames: bool) -> Plan:
             option="dtype",
         )
     small = plan.dtype.itemsize <= 2 or plan.dtype == np.float32  # noqa: PLR2004
+    if (view.view.corrections and view.dataset.corrections) or view.view.bins:
+        # Tiles round what is computed of their values; frames that are too large have to, too.
+        small = small and math.prod(plan.sig_shape) * _FLOAT > MAX_FRAME_BYTES
     dtype = np.dtype("<f4" if small else "<f8")
     frame = math.prod(plan.sig_shape) * dtype.itemsize
     if frame > MAX_FRAME_BYTES:

@@ -323,7 +323,7 @@ def output_dtype(stored: np.dtype[Any], view: View) -> np.dtype[Any]:
     """
     if view.dtype is not None:
         dtype = np.dtype(view.dtype)
-    elif (view.bin_nav, view.bin_sig) != (1, 1) and stored.kind in "biu":
+    elif view.bins and stored.kind in "biu":
         size = 4 if stored.itemsize <= 2 else 8  # noqa: PLR2004
         dtype = np.dtype(f"{'i' if stored.kind == 'i' else 'u'}{size}")
     else:
@@ -341,9 +341,10 @@ def _tile_shape(
 ) -> tuple[int, ...]:
     """Choose the shape of a tile whose values have ``item`` bytes, summed from ``summed``."""
     view_shape = nav + sig
-    binned = (view.bin_nav, view.bin_sig) != (1, 1)
     if view.tile_shape is None:
-        default = min(TARGET_BYTES, MAX_SUMMED_BYTES // summed * item) if binned else TARGET_BYTES
+        default = (
+            min(TARGET_BYTES, MAX_SUMMED_BYTES // summed * item) if view.bins else TARGET_BYTES
+        )
         shape = _negotiate(nav, sig, item, view.target_bytes or default)
     elif len(view.tile_shape) != len(view_shape):
         raise ShapeError(
@@ -358,7 +359,7 @@ def _tile_shape(
             f" more than {MAX_TILE_BYTES}",
             hint="Request smaller tiles; a stream can have any number of them",
         )
-    if binned and math.prod(shape) * summed > MAX_SUMMED_BYTES:
+    if view.bins and math.prod(shape) * summed > MAX_SUMMED_BYTES:
         raise ShapeError(
             f"a tile of {list(shape)} is summed from {math.prod(shape) * summed} bytes,"
             f" more than {MAX_SUMMED_BYTES}",
