@@ -99,7 +99,7 @@ MAX_FRAME_BYTES = MAX_TILE_BYTES
 """Maximum size of a frame as it is reduced, as float32 or float64."""
 
 _FLOAT = 8
-_MOMENTS = 4
+_MOMENTS = 5
 """Values of a pixel in a partial result over frames, but for sums and means."""
 _LARGEST_TASK = 1 << 20
 """Bytes of listed positions that the view of a task may have."""

@@ -45,6 +45,17 @@ def test_reductions_are_what_numpy_says(seed: int, dtype: str) -> None:
         np.testing.assert_allclose(values, getattr(exact, op)(axis=(1, 2)), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize(("base", "width"), [(4e9, 1.0), (1e9, 1e-3), (-1e15, 2.0)])
+def test_deviations_from_a_large_mean_are_exact(base: float, width: float) -> None:
+    frames = base + width * np.random.default_rng(7).integers(0, 3, (90, 3, 4)).astype("f8")
+    frames[:, 0, 0] = base + 0.1
+    found = run({"op": "std"}, frames, [1, 30, 31, 60])["std"]
+    assert found[0, 0] == 0
+    centred = frames - frames[0]
+    exact = (centred - centred.mean(0)).std(0)
+    np.testing.assert_allclose(found, exact, rtol=1e-12, atol=0)
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("op", ["min", "max"])
 def test_extremes_of_a_nan_are_nan(op: str, dtype: str) -> None:
