@@ -330,7 +330,7 @@ def output_dtype(stored: np.dtype[Any], view: View) -> np.dtype[Any]:
         dtype = stored
     if view.missing == "nan" and dtype.kind not in "fc":
         if view.dtype is not None:
-            hint = "Leave dtype out, or request '<f4'"
+            hint = f"Leave dtype out, or request '{np.result_type(dtype, np.float32).str}'"
             raise CastingError(f"missing frames cannot be NaN in {dtype.str}", hint=hint)
         dtype = np.result_type(dtype, np.float32)
     return dtype.newbyteorder("<") if dtype.byteorder != "|" else dtype

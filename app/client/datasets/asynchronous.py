@@ -127,14 +127,18 @@ class AsyncDataset:
             ThalwegError: the service refused, or could not be reached.
         """
         axes: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
+        if any(isinstance(axis, bool | np.bool_) for axis in axes):
+            raise IndexError("True and False are no positions; a mask has one for each position")
         if not all(isinstance(axis, int | np.integer) or _is_forward(axis) for axis in axes):
             return await self._frames_at(axes)
         shape, sig = await self.nav_shape(), await self.sig_shape()
         axes = (*map(_clipped, axes, shape), *axes[len(shape) :])
         view = await self.view(nav=axes)
+        wanted = np.broadcast_to(True, shape)[axes]
+        if not wanted.size:
+            return await self._none(wanted.shape)
         frames = await view.read()
-        wanted = np.broadcast_to(True, shape)[axes].size
-        _check_present(frames.size // math.prod(sig), wanted)
+        _check_present(frames.size // math.prod(sig), wanted.size)
         return frames[tuple(slice(None) if isinstance(axis, slice) else 0 for axis in axes)]
 
     async def _frames_at(self, axes: tuple[Any, ...]) -> Array:
@@ -145,10 +149,17 @@ class AsyncDataset:
             raise IndexError(f"{wrong[0]!r} is no index of the scan: give integers, as scan[5, 7]")
         shape = await self.nav_shape()
         positions = np.arange(math.prod(shape)).reshape(shape)[axes]
+        if not positions.size:
+            return await self._none(positions.shape)
         view = await self.view(frames=positions.ravel())
         frames = await view.read()
         _check_present(len(frames), positions.size)
         return frames.reshape(positions.shape + frames.shape[1:])
+
+    async def _none(self, shape: tuple[int, ...]) -> Array:
+        """No frames, as a view cannot select them."""
+        info = await self.info()
+        return np.empty(shape + _shape(info, "sig_shape"), _dtype(info))
 
     def __iter__(self) -> NoReturn:
         # Without it, Python would take integers in turn, and each gives a coroutine: no end.

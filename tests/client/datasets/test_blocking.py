@@ -155,9 +155,21 @@ def test_slices_end_with_the_axis_as_in_numpy(
         scan.view(nav=slice(0, 100))
 
 
+@pytest.mark.parametrize(
+    "index",
+    [slice(1, 1), slice(5, 5), (1, slice(2, 0)), [], (slice(None), []), np.zeros((2, 3), bool)],
+)
+def test_no_positions_have_no_frames_as_in_numpy(scan: Dataset, index: Any) -> None:  # noqa: ANN401
+    frames = scan[index]
+    assert (frames.shape, frames.dtype) == (VALUES[index].shape, VALUES.dtype)
+
+
 def test_what_is_no_index_of_the_scan(scan: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in ("5,7", 0.5):
         with pytest.raises(IndexError, match=f"{wrong!r} is no index of the scan: give integers"):
+            scan[wrong]
+    for wrong in (True, np.True_, (0, False)):
+        with pytest.raises(IndexError, match="True and False are no positions"):
             scan[wrong]
     asked: list[Any] = []
     summary = FakeScan.summary

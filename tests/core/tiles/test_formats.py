@@ -519,6 +519,7 @@ def test_blo(
     recording = read(files)
     assert (recording.format, recording.nav_shape) == ("blo", scan)
     assert same(frames_of(files, recording), frames)
+    assert not recording.notes
     assert [(a.name, a.size, a.unit, a.scale) for a in recording.axes] == [
         ("y", scan[0], "nm", 3.0),
         ("x", scan[1], "nm", 2.0),
@@ -526,6 +527,13 @@ def test_blo(
         ("kx", side, "cm", 2.0),
     ]
     assert read(files, Hints(nav_shape=(scan[0] * scan[1],))).axes == ()
+
+
+def test_blo_frames_that_do_not_begin_like_one_are_noted() -> None:
+    octets = bytearray(writers.blo(noise((6, 4, 4), "u1"), (2, 3)))
+    octets[-(16 + 6)] = 0
+    (note,) = read({"a.blo": bytes(octets)}).notes
+    assert note == "a.blo: frame 5 does not begin like one (55 AA)"
 
 
 # -- FRMS6 ------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -106,8 +107,10 @@ def test_frames_that_are_missing_are_none() -> None:
     skipped = plan(4, (6,), missing="skip", sync_offset=-1, tile_shape=[6, 1, 1])
     assert skipped.frames_of(skipped.tile(0)).reshape(-1).tolist() == [0, 1, 2, 3]
     assert skipped.complete
-    with pytest.raises(CastingError, match="cannot be NaN in <u4"):
-        plan(4, (6,), missing="nan", dtype="<u4")
+    for integers, floats in (("<u4", "<f8"), ("<i8", "<f8"), ("|u1", "<f4"), ("<i2", "<f4")):
+        with pytest.raises(CastingError, match=rf"cannot be NaN in {re.escape(integers)}") as e:
+            plan(4, (6,), missing="nan", dtype=integers)
+        assert e.value.hint == f"Leave dtype out, or request '{floats}'"
     for given, dtype in ((None, "<f4"), ("<f8", "<f8")):
         assert plan(4, (6,), missing="nan", dtype=given).dtype == np.dtype(dtype)
 
