@@ -16,7 +16,7 @@ from core.iterate.base import Schema
 from core.tiles.corrections import Corrections
 from core.tiles.formats import DECODERS, check_headerless
 from core.tiles.frames import FileFrames, FrameSource
-from core.tiles.plan import Plan, make_plan, no_frame
+from core.tiles.plan import Plan, make_plan
 from core.tiles.reader import TileReader
 from core.tiles.recording import Axis, Recording
 from core.tiles.view import MAX_DIMS, View
@@ -174,16 +174,12 @@ class OpenDataset(_Open):
             offset: frames before the scan that the entry leaves out; None if it does not say.
 
         Raises:
-            InvalidOptionError: it has others, and the entry does not say that this is meant, or
-                none has a frame.
+            InvalidOptionError: it has others, and the entry does not say that this is meant.
+            SelectionError: none has a frame.
         """
         shape, found = self.spec.nav_shape, self.recording
-        skipped = found.sync_offset if offset is None else offset
-        scan, frames = self.nav_shape, found.frames
-        if not (self.spec.growing or -math.prod(scan) < skipped < frames):
-            raise InvalidOptionError(
-                no_frame(skipped, scan, frames), hint="Correct it, or omit it", option="sync_offset"
-            )
+        if not self.spec.growing:
+            self.plan(View(missing="zero"))
         if shape is None:
             return
         positions = math.prod(shape)
@@ -195,6 +191,7 @@ class OpenDataset(_Open):
             )
         if self.spec.partial or self.spec.growing:
             return
+        skipped = found.sync_offset if offset is None else offset
         if positions not in {found.frames, found.frames - skipped}:
             raise InvalidOptionError(
                 f"nav_shape {list(shape)} has {positions:,} positions, but there are"

@@ -257,7 +257,10 @@ def make_plan(
     sync = sync if view.sync_offset is None else view.sync_offset
     positions = resolve(view.select, scan)
     if not -math.prod(scan) < sync < max(recording.frames, 1):
-        raise SelectionError(no_frame(sync, scan, recording.frames))
+        raise SelectionError(
+            f"sync_offset {sync} leaves no position of {list(scan)} with a frame, of"
+            f" {recording.frames}"
+        )
     if view.missing == "skip":
         positions = present(positions, recording.frames, sync)
     sig_box = _sig_box(view, recording.sig_shape)
@@ -270,11 +273,6 @@ def make_plan(
     summed = view.bin_nav ** len(nav) * view.bin_sig ** len(sig) * recording.dtype.itemsize
     tile_shape = _tile_shape(view, nav, sig, dtype.itemsize, summed)
     return Plan(view, positions, recording.frames, sync, nav, sig, sig_box, dtype, tile_shape)
-
-
-def no_frame(sync: int, scan: tuple[int, ...], frames: int) -> str:
-    """Say that a sync_offset leaves no position of a scan with a frame."""
-    return f"with sync_offset {sync}, no position of {list(scan)} has one of the {frames} frames"
 
 
 def _flattened(positions: Positions, bin_nav: int) -> Positions:

@@ -150,17 +150,18 @@ def _check_hints(form: str, name: str, found: Found, hints: Hints) -> None:
     """Refuse hints that contradict the files.
 
     Raises:
-        FormatError: a header size or the dtype differs.
+        FormatError: the shape of a frame, a header size or the dtype differs.
     """
-    sizes = {
+    stated: dict[str, tuple[object, object]] = {
+        "sig_shape": (hints.sig_shape, found.sig_shape),
         "file_header": (hints.file_header, found.file_header),
         "frame_header": (hints.frame_header, found.frame_header),
         "frame_footer": (hints.frame_footer, found.frame_footer),
     }
-    for option, (requested, actual) in sizes.items():
+    for option, (requested, actual) in stated.items():
         if requested is not None and requested != actual:
             raise FormatError(
-                f"{option} is stated as {requested}, but a {form} file has {actual}",
+                f"{option} is stated as {requested}, but this {form} file has {actual}",
                 source=name,
                 offset=0,
                 hint=f"Leave {option} out",
@@ -177,18 +178,6 @@ def _check_hints(form: str, name: str, found: Found, hints: Hints) -> None:
             offset=0,
             hint="Leave dtype out; a view can convert",
         )
-
-
-def _sig_shape(name: str, found: Found, hints: Hints) -> tuple[int, ...]:
-    requested = hints.sig_shape
-    if requested in {None, found.sig_shape}:
-        return found.sig_shape
-    raise ShapeError(
-        f"sig_shape is stated as {requested}, but the file has frames of {found.sig_shape}",
-        source=name,
-        offset=0,
-        hint="Leave sig_shape out; a client can reshape the frames it receives",
-    )
 
 
 def _nav_shape(name: str, found: Found, hints: Hints, frames: int) -> tuple[int, ...]:
@@ -234,7 +223,7 @@ def settle(
             hint="If it is still being written, declare the dataset growing",
         )
     _check_hints(form, first.name, found, hints)
-    sig_shape = _sig_shape(first.name, found, hints)
+    sig_shape = found.sig_shape
     nav_shape = _nav_shape(first.name, found, hints, frames)
     if len(nav_shape) + len(sig_shape) > MAX_DIMENSIONS:
         raise FormatError(

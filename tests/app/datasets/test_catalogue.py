@@ -20,7 +20,7 @@ from app.http.identity import SINGLE_USER, Identity
 from app.state.ownership import Namespaces
 from app.tiles.views import OpenView, Views
 from app.tokens import KeyRing, new_key
-from core.errors import AmbiguousFormatError, CoreError, ShapeError
+from core.errors import AmbiguousFormatError, CoreError, SelectionError, ShapeError
 from tests.app.state.memory import MemoryStateStore
 from tests.core.tiles import writers
 
@@ -336,9 +336,9 @@ def test_a_scan_has_a_position_with_a_frame(desk: Desk, offset: int) -> None:
     desk.save("scan", frames)
     entry = {"id": "a", "nav_shape": [5], "partial": True, "sync_offset": offset}
     if not -5 < offset < 2:
-        with pytest.raises(InvalidOptionError, match=r"no position of \[5\] has one of the 2") as e:
+        with pytest.raises(SelectionError, match=r"no position of \[5\] with a frame, of 2") as e:
             desk.register(**entry)
-        assert e.value.members["option"] == "sync_offset"
+        assert problem_of(e.value).status == 422
         return
     desk.register(**entry)
     view = desk.views.open(SINGLE_USER, "a", {"missing": "zero"})

@@ -168,9 +168,9 @@ def test_what_is_no_index_of_the_scan(scan: Dataset, monkeypatch: pytest.MonkeyP
     for wrong in ("5,7", 0.5):
         with pytest.raises(IndexError, match=f"{wrong!r} is no index of the scan: give integers"):
             scan[wrong]
-    for wrong in (True, np.True_, (0, False)):
+    for index in (True, np.True_, (0, False)):
         with pytest.raises(IndexError, match="True and False are no positions"):
-            scan[wrong]
+            scan[index]
     asked: list[Any] = []
     summary = FakeScan.summary
 

@@ -37,7 +37,7 @@ def test_a_scan_may_begin_at_any_frame_there_is(missing: str) -> None:
         made = plan(6, (3, 3), sync_offset=sync, missing=missing)
         assert made.sync_offset == sync
     for sync in (-10, -9, 6, 7):
-        with pytest.raises(SelectionError, match=r"no position of .3, 3. has one of the 6 frames"):
+        with pytest.raises(SelectionError, match=r"no position of .3, 3. with a frame, of 6"):
             plan(6, (3, 3), sync_offset=sync, missing=missing)
 
 
