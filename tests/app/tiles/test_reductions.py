@@ -111,7 +111,7 @@ def test_sums_are_those_of_numpy(desk: Desk) -> None:
 
 @pytest.mark.parametrize("view", [{}, {"bin": {"sig": 64}}, {"bin": {"nav": 2, "sig": 8}}])
 def test_corrected_and_binned_frames_are_reduced_in_float64(
-    tmp_path: Path, view: dict[str, Any]
+    tmp_path: Path, view: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frames = np.random.default_rng(5).integers(0, 1 << 16, (4, 64, 64)).astype("<u2")
     dark, gain = np.full((64, 64), 0.5), np.random.default_rng(6).uniform(0.9, 1.1, (64, 64))
@@ -128,6 +128,9 @@ def test_corrected_and_binned_frames_are_reduced_in_float64(
             kept = PartialStore(FileBlobStore(tmp_path / "kept"))
             job = ReductionJob(opened, {"op": "sum", "over": "pixels"}, engine, kept)
             found = job.run(lambda _done, _of: None, lambda: False)["sum"]
+        monkeypatch.setattr(reductions, "MAX_FRAME_BYTES", 4 * 64 * 64)
+        with closing(desk.open()) as opened:  # such frames are too large for float64
+            ReductionJob(opened, {"op": "sum"}, engine, kept)
     finally:
         engine.close()
         desk.close()
