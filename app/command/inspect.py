@@ -35,6 +35,7 @@ from core.losses.events import StreamHeader
 from core.losses.format import BEGINNINGS, TYPE_SIZE
 from core.losses.policy import Policy
 from core.tiles.corrections import Corrections
+from core.tiles.formats import FORMATS
 from core.tiles.recording import Hints
 from core.tiles.view import parse_dtype
 
@@ -93,7 +94,8 @@ def looks_like_stream(name: str) -> bool:
             return True
         head = os.pread(source.fd, 12, 0)
     if len(head) < TYPE_SIZE:
-        return True
+        end = Path(name).suffix.lower().lstrip(".")
+        return end == "bin" or not any(end in form.extensions for form in FORMATS.values())
     return head[:TYPE_SIZE] in BEGINNINGS or not any(head[1:TYPE_SIZE])
 
 

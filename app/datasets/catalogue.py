@@ -381,7 +381,9 @@ class Catalogue:
                 hint="Save it with numpy.save: its file has to tell type and shape",
                 source=e.source,
             ) from e
-        shape = recording.nav_shape + recording.sig_shape
+        # Of a list each value is a frame.
+        is_list = recording.sig_shape == (1,)
+        shape = recording.nav_shape + (() if is_list else recording.sig_shape)
         leading = len(shape) - len(sig_shape)
         pixels = math.prod(sig_shape)
         # A transposed image has as many values: only the shape tells where they belong.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Self
 
@@ -53,6 +54,16 @@ class _Open:
         """What the files hold; None if that may change."""
         return None
 
+    @property
+    def order(self) -> Sequence[int]:
+        """Indices of the files as they are listed."""
+        return range(len(self.files))
+
+    def listing(self) -> list[dict[str, Any]]:
+        """Describe the files, as JSON values."""
+        infos = self.files.infos
+        return [{"name": infos[k].name, "bytes": infos[k].size} for k in self.order]
+
     def check_registered(self) -> None:
         """Check that the files still hold what was registered.
 
@@ -100,6 +111,13 @@ class OpenDataset(_Open):
         found, scan = self.recording, () if self.spec.glob else self.recording.found_nav
         shape = [*scan, *found.sig_shape]
         return f"{found.metadata.get('array', '')} {found.dtype.str} {shape}".strip()
+
+    @property
+    def order(self) -> Sequence[int]:
+        """See above: those with frames are in the order of these, whatever the entry has."""
+        framed = dict.fromkeys(extent.file for extent in self.recording.extents)
+        places = iter(framed)
+        return [next(places) if k in framed else k for k in range(len(self.files))]
 
     def forget(self) -> None:
         """Drop cached memory maps and close; other users keep the maps they hold."""
@@ -150,15 +168,18 @@ class OpenDataset(_Open):
                 )
 
     def check_scan(self, offset: int | None) -> None:
-        """Check that the entry's scan has as many positions as there are frames; as above.
+        """Check that the entry's scan has as many positions as there are frames, one at least.
 
         Args:
             offset: frames before the scan that the entry leaves out; None if it does not say.
 
         Raises:
             InvalidOptionError: it has others, and the entry does not say that this is meant.
+            SelectionError: none has a frame.
         """
         shape, found = self.spec.nav_shape, self.recording
+        if not self.spec.growing:
+            self.plan(View(missing="zero"))
         if shape is None:
             return
         positions = math.prod(shape)
@@ -331,7 +352,7 @@ class OpenDataset(_Open):
         if self._folds():
             stated = list(recording.found_nav)
             notes.append(f"the scan is declared as {list(self.nav_shape)}; the files say {stated}")
-        if entry.nav_shape is None and len(self.nav_shape) == 1 and not entry.growing:
+        if recording.panels == 1 == len(self.nav_shape) and not (entry.nav_shape or entry.growing):
             notes += self._note_rows()
         return [*recording.notes, *notes]
 
@@ -359,7 +380,7 @@ class OpenDataset(_Open):
             "corrected_dtype": self.typed(View()).dtype,
             "frames": recording.frames,
             "frame_bytes": recording.frame_bytes,
-            "files": [{"name": info.name, "bytes": info.size} for info in self.files.infos],
+            "files": self.listing(),
             "axes": [asdict(axis) for axis in self.axes],
             "sync_offset": self.sync_offset,
             "sync": self.sync_info(),
@@ -384,7 +405,7 @@ class OpenItems(_Open):
             "id": self.spec.id,
             "format": self.spec.format,
             "items": {unit: self._describe_unit(unit) for unit in self.items.units},
-            "files": [{"name": info.name, "bytes": info.size} for info in self.files.infos],
+            "files": self.listing(),
             "immutable": self.spec.immutable,
             "growing": self.spec.growing,
             "metadata": dict(self.items.describe()),

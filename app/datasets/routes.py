@@ -158,6 +158,7 @@ def _file(opened: Opened, number: int) -> Whole:
     infos = opened.files.infos
     if not 0 <= number < len(infos):
         raise NotFoundError(f"dataset {opened.spec.id} has files 0 to {len(infos) - 1}")
+    number = opened.order[number]
 
     def pieces(start: int, stop: int) -> Iterator[Piece]:
         while start < stop:

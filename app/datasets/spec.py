@@ -280,7 +280,9 @@ def _invalid(name: str, problem: str, hint: str | None = None) -> InvalidOptionE
 
 def _string(spec: Mapping[str, Any], name: str, what: str = "a string") -> str | None:
     value = spec.get(name)
-    if value is not None and (not isinstance(value, str) or not value):
+    if value == "":
+        raise _invalid(name, "is empty", f"Omit {name}, or write it out")
+    if not isinstance(value, str | None):
         raise _invalid(name, f"is {value!r:.80}, not {what}")
     return value
 

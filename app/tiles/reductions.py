@@ -88,7 +88,7 @@ class PartialStore:
             self._blobs.put(KIND, name, buffer.getbuffer())
 
 
-VERSION = "2"
+VERSION = "3"
 """To be changed whenever the same segment would give another result."""
 CHUNK_BYTES = 8 << 20
 """Bytes of frames that one call of the engine reduces."""
@@ -99,7 +99,7 @@ MAX_FRAME_BYTES = MAX_TILE_BYTES
 """Maximum size of a frame as it is reduced, as float32 or float64."""
 
 _FLOAT = 8
-_MOMENTS = 4
+_MOMENTS = 5
 """Values of a pixel in a partial result over frames, but for sums and means."""
 _LARGEST_TASK = 1 << 20
 """Bytes of listed positions that the view of a task may have."""
@@ -312,7 +312,7 @@ def _memory(plan: Plan, reduction: Reduction, width: int) -> int:
 
 
 def _reading_plan(view: OpenView, *, over_frames: bool) -> Plan:
-    """Plan the same frames again: whole, of a floating type, one chunk to a tile.
+    """Plan the same frames again: whole, of a floating type that holds them, one chunk to a tile.
 
     Results over pixels keep the shape of the scan: a position without a frame is NaN there.
     """
@@ -326,6 +326,9 @@ def _reading_plan(view: OpenView, *, over_frames: bool) -> Plan:
             option="dtype",
         )
     small = plan.dtype.itemsize <= 2 or plan.dtype == np.float32  # noqa: PLR2004
+    if (view.view.corrections and view.dataset.corrections) or view.view.bins:
+        # Tiles round what is computed of their values; frames that are too large have to, too.
+        small = small and math.prod(plan.sig_shape) * _FLOAT > MAX_FRAME_BYTES
     dtype = np.dtype("<f4" if small else "<f8")
     frame = math.prod(plan.sig_shape) * dtype.itemsize
     if frame > MAX_FRAME_BYTES:

@@ -256,8 +256,11 @@ def make_plan(
     sync = recording.sync_offset if sync_offset is None else sync_offset
     sync = sync if view.sync_offset is None else view.sync_offset
     positions = resolve(view.select, scan)
-    if abs(sync) >= max(recording.frames, 1):
-        raise SelectionError(f"sync_offset is {sync}, but there are only {recording.frames} frames")
+    if not -math.prod(scan) < sync < max(recording.frames, 1):
+        raise SelectionError(
+            f"sync_offset {sync} leaves no position of {list(scan)} with a frame, of"
+            f" {recording.frames}"
+        )
     if view.missing == "skip":
         positions = present(positions, recording.frames, sync)
     sig_box = _sig_box(view, recording.sig_shape)
@@ -318,14 +321,14 @@ def output_dtype(stored: np.dtype[Any], view: View) -> np.dtype[Any]:
     """
     if view.dtype is not None:
         dtype = np.dtype(view.dtype)
-    elif (view.bin_nav, view.bin_sig) != (1, 1) and stored.kind in "biu":
+    elif view.bins and stored.kind in "biu":
         size = 4 if stored.itemsize <= 2 else 8  # noqa: PLR2004
         dtype = np.dtype(f"{'i' if stored.kind == 'i' else 'u'}{size}")
     else:
         dtype = stored
     if view.missing == "nan" and dtype.kind not in "fc":
         if view.dtype is not None:
-            hint = "Leave dtype out, or request '<f4'"
+            hint = f"Leave dtype out, or request '{np.result_type(dtype, np.float32).str}'"
             raise CastingError(f"missing frames cannot be NaN in {dtype.str}", hint=hint)
         dtype = np.result_type(dtype, np.float32)
     return dtype.newbyteorder("<") if dtype.byteorder != "|" else dtype
@@ -336,9 +339,10 @@ def _tile_shape(
 ) -> tuple[int, ...]:
     """Choose the shape of a tile whose values have ``item`` bytes, summed from ``summed``."""
     view_shape = nav + sig
-    binned = (view.bin_nav, view.bin_sig) != (1, 1)
     if view.tile_shape is None:
-        default = min(TARGET_BYTES, MAX_SUMMED_BYTES // summed * item) if binned else TARGET_BYTES
+        default = (
+            min(TARGET_BYTES, MAX_SUMMED_BYTES // summed * item) if view.bins else TARGET_BYTES
+        )
         shape = _negotiate(nav, sig, item, view.target_bytes or default)
     elif len(view.tile_shape) != len(view_shape):
         raise ShapeError(
@@ -353,7 +357,7 @@ def _tile_shape(
             f" more than {MAX_TILE_BYTES}",
             hint="Request smaller tiles; a stream can have any number of them",
         )
-    if binned and math.prod(shape) * summed > MAX_SUMMED_BYTES:
+    if view.bins and math.prod(shape) * summed > MAX_SUMMED_BYTES:
         raise ShapeError(
             f"a tile of {list(shape)} is summed from {math.prod(shape) * summed} bytes,"
             f" more than {MAX_SUMMED_BYTES}",

@@ -360,7 +360,7 @@ def _work_dtype(
     plan: Plan, stored: np.dtype[Any], corrections: Corrections | None
 ) -> np.dtype[Any] | None:
     """Choose the dtype for sums and corrections; None if the view needs neither."""
-    bins = (plan.view.bin_nav, plan.view.bin_sig) != (1, 1)
+    bins = plan.view.bins
     if corrections is None:
         if not bins:
             return None

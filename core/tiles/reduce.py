@@ -38,8 +38,9 @@ class Partial:
 
     frames: int
     values: Floats
-    """Over frames: mean, sum of squared deviations, min and max, shape (4, pixels); for ``sum`` and
-    ``mean`` the sums, shape (1, pixels). Over pixels: the final values, shape (frames, columns)."""
+    """Over frames: mean, sum of squared deviations, min, max, and what the rounded mean lacks,
+    shape (5, pixels); for ``sum`` and ``mean`` the sums, shape (1, pixels). Over pixels: the final
+    values, shape (frames, columns)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,10 +313,10 @@ class Reducer:
             total = np.zeros((1, self._pixels))
             pixel_sums(frames, total[0])
             return total
-        state = np.zeros((4, self._pixels))
+        state = np.zeros((5, self._pixels))
         state[2] = np.inf
         state[3] = -np.inf
-        pixel_moments(frames, 0, state[0], state[1], state[2], state[3])
+        pixel_moments(frames, state[0], state[1], state[2], state[3], state[4])
         return state
 
     def _over_pixels(self, frames: Array) -> Floats:
@@ -381,9 +382,10 @@ class Reducer:
         if self._reduction.op in _OF_SUMS:
             return Partial(frames, a + b)
         merged = np.empty_like(a)
-        d = b[0] - a[0]
+        d = b[0] - a[0] + (b[4] - a[4])
         share = second.frames / frames
-        merged[0] = a[0] + d * share
+        merged[0] = a[0]
+        merged[4] = a[4] + d * share
         merged[1] = a[1] + b[1] + d * d * first.frames * share
         np.minimum(a[2], b[2], out=merged[2])
         np.maximum(a[3], b[3], out=merged[3])
@@ -406,7 +408,7 @@ class Reducer:
 
 
 def _centres(sums: Floats) -> Floats:
-    """Divide the first moments by the total; NaN where the total is 0."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        centres: Floats = np.where(sums[:, :1] == 0, np.nan, sums[:, 1:] / sums[:, :1])
+    """Divide the first moments by the total; NaN where the total is 0 or infinite."""
+    total = np.where(np.isinf(sums[:, :1]) | (sums[:, :1] == 0), np.nan, sums[:, :1])
+    centres: Floats = sums[:, 1:] / total
     return np.ascontiguousarray(centres)

@@ -114,6 +114,11 @@ class View:
     """Treatment of positions without a frame."""
 
     @property
+    def bins(self) -> bool:
+        """Whether positions or pixels are summed."""
+        return (self.bin_nav, self.bin_sig) != (1, 1)
+
+    @property
     def nbytes(self) -> int:
         """Memory of the listed positions or the mask in bytes."""
         match self.select:
@@ -128,7 +133,7 @@ class View:
             members["select"] = _select_json(self.select)
         if self.sig is not None:
             members["sig"] = [list(pair) for pair in self.sig]
-        if (self.bin_nav, self.bin_sig) != (1, 1):
+        if self.bins:
             members["bin"] = {"nav": self.bin_nav, "sig": self.bin_sig}
         if self.tile_shape is not None:
             members["tile_shape"] = list(self.tile_shape)

@@ -127,14 +127,18 @@ class AsyncDataset:
             ThalwegError: the service refused, or could not be reached.
         """
         axes: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
+        if any(isinstance(axis, bool | np.bool_) for axis in axes):
+            raise IndexError("True and False are no positions; a mask has one for each position")
         if not all(isinstance(axis, int | np.integer) or _is_forward(axis) for axis in axes):
             return await self._frames_at(axes)
         shape, sig = await self.nav_shape(), await self.sig_shape()
         axes = (*map(_clipped, axes, shape), *axes[len(shape) :])
         view = await self.view(nav=axes)
+        wanted = np.broadcast_to(True, shape)[axes]
+        if not wanted.size:
+            return await self._none(wanted.shape)
         frames = await view.read()
-        wanted = np.broadcast_to(True, shape)[axes].size
-        _check_present(frames.size // math.prod(sig), wanted)
+        _check_present(frames.size // math.prod(sig), wanted.size)
         return frames[tuple(slice(None) if isinstance(axis, slice) else 0 for axis in axes)]
 
     async def _frames_at(self, axes: tuple[Any, ...]) -> Array:
@@ -145,10 +149,17 @@ class AsyncDataset:
             raise IndexError(f"{wrong[0]!r} is no index of the scan: give integers, as scan[5, 7]")
         shape = await self.nav_shape()
         positions = np.arange(math.prod(shape)).reshape(shape)[axes]
+        if not positions.size:
+            return await self._none(positions.shape)
         view = await self.view(frames=positions.ravel())
         frames = await view.read()
         _check_present(len(frames), positions.size)
         return frames.reshape(positions.shape + frames.shape[1:])
+
+    async def _none(self, shape: tuple[int, ...]) -> Array:
+        """No frames, as a view cannot select them."""
+        info = await self.info()
+        return np.empty(shape + _shape(info, "sig_shape"), _dtype(info))
 
     def __iter__(self) -> NoReturn:
         # Without it, Python would take integers in turn, and each gives a coroutine: no end.
@@ -220,7 +231,7 @@ class AsyncDataset:
             TypeError, ValueError: an argument is wrong.
             ThalwegError: the service refused, or could not be reached.
         """
-        requests = TileRequests(self.id, _spec_of(view) or {})
+        requests = TileRequests(self.id, self._spec_of(view) or {})
         request = requests.reduce(reduction_json(reduction))
         pinned = await self._pin()
         async with self._connector.channel() as channel:
@@ -251,7 +262,7 @@ class AsyncDataset:
         """
         query = {
             "reduction": None if reduction is None else reduction_json(reduction),
-            "view": _spec_of(view),
+            "view": self._spec_of(view),
             **options,
         }
         check_target(Path(path), ".png")
@@ -263,16 +274,18 @@ class AsyncDataset:
             await self._check(pinned)
             await channel.work(partial(write_file, Path(path), picture))
 
+    def _spec_of(self, view: AsyncView | None) -> Info | None:
+        """The view as JSON values.
 
-def _spec_of(view: AsyncView | None) -> Info | None:
-    """The view as JSON values.
-
-    Raises:
-        TypeError: it is no view.
-    """
-    if not isinstance(view, AsyncView | None):
-        raise TypeError(f"view is a {type(view).__name__}: pass the result of view(…)")
-    return None if view is None else view.spec
+        Raises:
+            TypeError: it is no view.
+            ValueError: it is one of another dataset.
+        """
+        if not isinstance(view, AsyncView | None):
+            raise TypeError(f"view is a {type(view).__name__}: pass the result of view(…)")
+        if view is not None and view.dataset != self.id:
+            raise ValueError(f"the view is of the dataset {view.dataset!r}, not of {self.id!r}")
+        return None if view is None else view.spec
 
 
 def _is_forward(axis: Any) -> bool:  # noqa: ANN401 - of __getitem__

@@ -134,14 +134,18 @@ class Dataset:
             ThalwegError: the service refused, or could not be reached.
         """
         axes: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
+        if any(isinstance(axis, bool | np.bool_) for axis in axes):
+            raise IndexError("True and False are no positions; a mask has one for each position")
         if not all(isinstance(axis, int | np.integer) or _is_forward(axis) for axis in axes):
             return self._frames_at(axes)
         shape, sig = self.nav_shape, self.sig_shape
         axes = (*map(_clipped, axes, shape), *axes[len(shape) :])
         view = self.view(nav=axes)
+        wanted = np.broadcast_to(True, shape)[axes]
+        if not wanted.size:
+            return self._none(wanted.shape)
         frames = view.read()
-        wanted = np.broadcast_to(True, shape)[axes].size
-        _check_present(frames.size // math.prod(sig), wanted)
+        _check_present(frames.size // math.prod(sig), wanted.size)
         return frames[tuple(slice(None) if isinstance(axis, slice) else 0 for axis in axes)]
 
     def _frames_at(self, axes: tuple[Any, ...]) -> Array:
@@ -152,10 +156,17 @@ class Dataset:
             raise IndexError(f"{wrong[0]!r} is no index of the scan: give integers, as scan[5, 7]")
         shape = self.nav_shape
         positions = np.arange(math.prod(shape)).reshape(shape)[axes]
+        if not positions.size:
+            return self._none(positions.shape)
         view = self.view(frames=positions.ravel())
         frames = view.read()
         _check_present(len(frames), positions.size)
         return frames.reshape(positions.shape + frames.shape[1:])
+
+    def _none(self, shape: tuple[int, ...]) -> Array:
+        """No frames, as a view cannot select them."""
+        info = self.info
+        return np.empty(shape + _shape(info, "sig_shape"), _dtype(info))
 
     def frame(self, *position: int) -> Array:
         """The frame at a position of the scan, an index for each of its axes.
@@ -223,7 +234,7 @@ class Dataset:
             TypeError, ValueError: an argument is wrong.
             ThalwegError: the service refused, or could not be reached.
         """
-        requests = TileRequests(self.id, _spec_of(view) or {})
+        requests = TileRequests(self.id, self._spec_of(view) or {})
         request = requests.reduce(reduction_json(reduction))
         pinned = self._pin()
         with self._connector.channel() as channel:
@@ -254,7 +265,7 @@ class Dataset:
         """
         query = {
             "reduction": None if reduction is None else reduction_json(reduction),
-            "view": _spec_of(view),
+            "view": self._spec_of(view),
             **options,
         }
         check_target(Path(path), ".png")
@@ -266,16 +277,18 @@ class Dataset:
             self._check(pinned)
             channel.work(partial(write_file, Path(path), picture))
 
+    def _spec_of(self, view: View | None) -> Info | None:
+        """The view as JSON values.
 
-def _spec_of(view: View | None) -> Info | None:
-    """The view as JSON values.
-
-    Raises:
-        TypeError: it is no view.
-    """
-    if not isinstance(view, View | None):
-        raise TypeError(f"view is a {type(view).__name__}: pass the result of view(…)")
-    return None if view is None else view.spec
+        Raises:
+            TypeError: it is no view.
+            ValueError: it is one of another dataset.
+        """
+        if not isinstance(view, View | None):
+            raise TypeError(f"view is a {type(view).__name__}: pass the result of view(…)")
+        if view is not None and view.dataset != self.id:
+            raise ValueError(f"the view is of the dataset {view.dataset!r}, not of {self.id!r}")
+        return None if view is None else view.spec
 
 
 def _is_forward(axis: Any) -> bool:  # noqa: ANN401 - of __getitem__

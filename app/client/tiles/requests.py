@@ -145,10 +145,17 @@ def dtype_text(dtype: Any) -> str:  # noqa: ANN401 - as numpy takes it
 
 
 def _integers(value: Any, name: str) -> list[int]:  # noqa: ANN401 - anything iterable
-    array = np.asarray(value if isinstance(value, np.ndarray) else list(value))
+    lists = isinstance(value, Iterable) and not isinstance(value, np.ndarray)
+    array = np.asarray(list(value) if lists else value)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise ValueError(f"{name} must be a list of integers (pass a mask as mask)")
     return [int(item) for item in array.tolist()]
+
+
+def _integer(value: Any, name: str) -> int:  # noqa: ANN401 - anything
+    if isinstance(value, bool | np.bool_) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} is {value!r:.80}, not an integer")
+    return operator.index(value)
 
 
 def _mask(value: Any) -> str:  # noqa: ANN401 - an array
@@ -164,7 +171,7 @@ _SELECT: Mapping[str, Callable[[Any], Any]] = {
     "select": plain,
     "frames": lambda value: {"frames": _integers(value, "frames")},
     "mask": lambda value: {"mask": _mask(value)},
-    "shuffle": lambda value: {"shuffle": {"seed": operator.index(value)}},
+    "shuffle": lambda value: {"shuffle": {"seed": _integer(value, "shuffle")}},
 }
 """Selections of frames as JSON values, but ``nav``, which needs the shape of the dataset."""
 
@@ -174,7 +181,9 @@ def _ranges(value: Any) -> list[Index]:  # noqa: ANN401 - one or several
     # As NumPy would read them, not as JSON, whose ranges are lists in a list.
     if isinstance(value, tuple) and any(isinstance(axis, list | np.ndarray) for axis in axes):
         raise TypeError("nav and sig take an index or a slice per axis; dataset[[0, 5], 7] a list")
-    return [axis if isinstance(axis, slice | Sequence) else operator.index(axis) for axis in axes]
+    return [
+        axis if isinstance(axis, slice | Sequence) else _integer(axis, "an index") for axis in axes
+    ]
 
 
 def _resolved(ranges: list[Index], shape: tuple[int, ...], name: str) -> list[tuple[int, int, int]]:

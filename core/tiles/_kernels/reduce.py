@@ -14,6 +14,8 @@ from ...arrays import Array, Floats
 
 LANES = 64
 """Number of partial sums."""
+BLOCK = 1024
+"""Pixels whose moments are computed at a time, so that they stay in the fastest cache."""
 
 
 @subkernel
@@ -30,7 +32,8 @@ def _fold(lanes: Floats) -> float:
 def weighted_sums(frames: Array, weights: Array, lanes: Floats, out: Floats) -> None:
     """Compute ``out[i, m]``, the sum over pixels of frame i times ``weights[m]``.
 
-    Frames and weights are float32 or float64, shape (n, pixels), contiguous.
+    Frames and weights are float32 or float64, shape (n, pixels), contiguous. Pixels of weight 0
+    do not count, whatever they are.
     """
     width = len(lanes)
     pixels = frames.shape[1]
@@ -47,7 +50,16 @@ def weighted_sums(frames: Array, weights: Array, lanes: Floats, out: Floats) -> 
                 start += width
             for j in range(pixels - start):
                 lanes[j] += np.float64(frame[start + j]) * np.float64(weight[start + j])
-            out[i, m] = _fold(lanes)
+            total = _fold(lanes)
+            if not np.isfinite(total):
+                # 0 times a NaN or an infinity is NaN. Looking only here costs other frames nothing.
+                for j in range(width):
+                    lanes[j] = 0.0
+                for x in range(pixels):
+                    if weight[x] != 0:
+                        lanes[x % width] += np.float64(frame[x]) * np.float64(weight[x])
+                total = _fold(lanes)
+            out[i, m] = total
 
 
 @kernel
@@ -99,28 +111,48 @@ def frame_moments(frames: Array, lanes: Floats, squares: Floats, out: Floats) ->
 
 @kernel
 def pixel_moments(
-    frames: Array, before: int, mean: Floats, squares: Floats, low: Floats, high: Floats
+    frames: Array, mean: Floats, squares: Floats, low: Floats, high: Floats, rest: Floats
 ) -> None:
-    """Update the running mean, squared deviations, min and max of every pixel.
+    """Compute mean, squared deviations, min and max of every pixel; all are NaN of a NaN.
 
-    Uses Welford's update (Technometrics 4, 1962); ``before`` frames came before these. All are
-    NaN of a NaN.
+    Deviations are from the mean as it is rounded, and ``rest`` is what it lacks: their mean, by
+    which squares are corrected (Chan, Golub and LeVeque, 1983). ``low`` and ``high`` begin as
+    infinities, all others as 0.
     """
+    count = frames.shape[0]
     pixels = frames.shape[1]
-    for i in range(frames.shape[0]):
-        frame = frames[i]
-        count = np.float64(before + i + 1)
-        for x in range(pixels):
-            value = np.float64(frame[x])
-            d = value - mean[x]
-            mean[x] += d / count
-            squares[x] += d * (value - mean[x])
-            low[x] = min(low[x], value)
-            high[x] = max(high[x], value)
+    for begin in range(0, pixels, BLOCK):
+        end = min(begin + BLOCK, pixels)
+        # What they have in common goes first: values that are all equal deviate by 0.
+        first = frames[0, begin:end]
+        centre = mean[begin:end]
+        deviation = squares[begin:end]
+        missed = rest[begin:end]
+        least = low[begin:end]
+        most = high[begin:end]
+        for i in range(count):
+            frame = frames[i, begin:end]
+            for x in range(end - begin):
+                value = np.float64(frame[x])
+                centre[x] += value - np.float64(first[x])
+                least[x] = min(least[x], value)
+                most[x] = max(most[x], value)
+        for x in range(end - begin):
+            centre[x] = np.float64(first[x]) + centre[x] / count
+        for i in range(count):
+            frame = frames[i, begin:end]
+            for x in range(end - begin):
+                d = np.float64(frame[x]) - centre[x]
+                missed[x] += d
+                deviation[x] += d * d
+        for x in range(end - begin):
+            missed[x] /= count
+            square = deviation[x] - count * missed[x] * missed[x]
+            deviation[x] = 0.0 if square < 0 else square
     for x in range(pixels):
         if np.isnan(mean[x]):
             # Of a NaN, or of infinities. Looking only here costs other pixels nothing.
-            for i in range(frames.shape[0]):
+            for i in range(count):
                 if np.isnan(frames[i, x]):
                     low[x] = np.nan
                     high[x] = np.nan

@@ -150,7 +150,7 @@ def parse(
     *,
     name: str | None = None,
 ) -> Recording:
-    """Describe the recording in a set of files, passed in any order.
+    """Describe the recording in some files; see :meth:`.Format.parse` on their order.
 
     Args:
         files: the files.

@@ -35,6 +35,10 @@ CHECKS = (
 TEXT_AT = 240
 TEXT_LIMIT = 1 << 16
 FRAME_HEADER = 6
+FRAME_MAGICS = {b"\x55\xaa", b"\xaa\x55"}
+"""How frames begin, in either byte order."""
+LOOKED = 4
+"""Frames of which this is checked, from the first to the last."""
 
 _BIT_DEPTH = re.compile(rb"blo bit depth\s*:\s*(\d{1,3}) bits", re.IGNORECASE)
 
@@ -74,6 +78,10 @@ class Blo(Format):
             header=FRAME_HEADER,
             declared=math.prod(scan),
         )
+        for frame in sorted({k * (extent.frames - 1) // (LOOKED - 1) for k in range(LOOKED)}):
+            start = values["offset_2"] + frame * extent.stride
+            if extent.frames and file.exactly(start, 2, "a frame header") not in FRAME_MAGICS:
+                files.notes.append(f"{file.name}: frame {frame} does not begin like one (55 AA)")
         return Found(
             extents=[extent],
             sig_shape=(size, size),

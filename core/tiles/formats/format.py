@@ -8,10 +8,9 @@ is the same for all formats::
     Format.find --> File.extent --> Found --> settle --> Recording
                     (file sizes)              (hints)
 
-* **Files beat hints on bytes.** :func:`settle` refuses a dtype or header size that contradicts the
-  file.
-* **Hints beat files on interpretation.** The owner may set the shape of the scan and the sync
-  offset freely, and view unpacked frames in another shape of as many pixels.
+* **Files beat hints on frames.** :func:`settle` refuses a dtype, header size or shape of a frame
+  that contradicts the file.
+* **Hints beat files on the scan.** The owner may set its shape and the sync offset freely.
 """
 
 from __future__ import annotations
@@ -74,6 +73,8 @@ class Format(ABC):
     """Whether the description lists the frame files, which may then have any name."""
     series: ClassVar[bool] = False
     """Whether files whose names differ only in numbers are one recording."""
+    numbered: ClassVar[bool] = False
+    """Whether each file is the part of a recording that the number in its name says."""
     decoders: ClassVar[Sequence[Decoder]] = ()
     """Decoders of packed pixels; a recording refers to one of them by name."""
 
@@ -93,19 +94,12 @@ class Format(ABC):
         """Whether a file of this name can belong to a recording, regardless of its contents."""
         return self.has_name(name) or self.names_its_files or self.is_companion(name)
 
-    def order(self, names: Sequence[str]) -> list[int]:
-        """Return indices that sort names by the numbers in them, companions last."""
-
-        def key(index: int) -> tuple[bool, list[tuple[int, int, str]], str]:
-            return self.is_companion(names[index]), natural(names[index]), names[index]
-
-        return sorted(range(len(names)), key=key)
-
     def parse(self, infos: Sequence[FileInfo], reader: RangeReader, hints: Hints) -> Recording:
         """Read the headers and describe the recording.
 
         Args:
-            infos: the files, at least one, in any order.
+            infos: the files, at least one, in the order of their frames; those of a format whose
+                files are numbered, and companions, in any.
             reader: reader of their bytes.
             hints: properties declared by the owner.
 
@@ -113,10 +107,12 @@ class Format(ABC):
             FormatError, ShapeError: as ``find``.
         """
         notes: list[str] = []
-        order = self.order([info.name for info in infos])
-        every = [File(k, infos[k].name, infos[k].size, reader, notes) for k in order]
-        frames = [file for file in every if not self.is_companion(file.name)]
-        files = Files(frames, every[len(frames) :], notes)
+        every = [File(k, info.name, info.size, reader, notes) for k, info in enumerate(infos)]
+        given = [file for file in every if not self.is_companion(file.name)]
+        frames = sorted(given, key=lambda file: natural(file.name)) if self.numbered else given
+        if frames != given:
+            notes.append("ordered by the numbers in the names, which is not the order given")
+        files = Files(frames, [file for file in every if self.is_companion(file.name)], notes)
         if frames:
             frames[-1] = replace(frames[-1], growing=hints.growing)
         return self.settle(files, self.find(files, hints), hints)
@@ -154,17 +150,18 @@ def _check_hints(form: str, name: str, found: Found, hints: Hints) -> None:
     """Refuse hints that contradict the files.
 
     Raises:
-        FormatError: a header size or the dtype differs.
+        FormatError: the shape of a frame, a header size or the dtype differs.
     """
-    sizes = {
+    stated: dict[str, tuple[object, object]] = {
+        "sig_shape": (hints.sig_shape, found.sig_shape),
         "file_header": (hints.file_header, found.file_header),
         "frame_header": (hints.frame_header, found.frame_header),
         "frame_footer": (hints.frame_footer, found.frame_footer),
     }
-    for option, (requested, actual) in sizes.items():
+    for option, (requested, actual) in stated.items():
         if requested is not None and requested != actual:
             raise FormatError(
-                f"{option} is stated as {requested}, but a {form} file has {actual}",
+                f"{option} is stated as {requested}, but this {form} file has {actual}",
                 source=name,
                 offset=0,
                 hint=f"Leave {option} out",
@@ -181,29 +178,6 @@ def _check_hints(form: str, name: str, found: Found, hints: Hints) -> None:
             offset=0,
             hint="Leave dtype out; a view can convert",
         )
-
-
-def _sig_shape(name: str, found: Found, hints: Hints) -> tuple[int, ...]:
-    requested = hints.sig_shape
-    if requested is None or requested == found.sig_shape:
-        return found.sig_shape
-    check_shape(requested, "sig_shape")
-    if math.prod(requested) != math.prod(found.sig_shape):
-        raise ShapeError(
-            f"sig_shape {requested} has {math.prod(requested)} pixels, "
-            f"the frames have {math.prod(found.sig_shape)}: {found.sig_shape}",
-            source=name,
-            offset=0,
-            hint="Leave sig_shape out",
-        )
-    if found.decoder is not None:
-        raise ShapeError(
-            f"packed frames of {found.sig_shape} cannot be reshaped to {requested}",
-            source=name,
-            offset=0,
-            hint="Leave sig_shape out; a client can reshape the frames it receives",
-        )
-    return requested
 
 
 def _nav_shape(name: str, found: Found, hints: Hints, frames: int) -> tuple[int, ...]:
@@ -249,7 +223,7 @@ def settle(
             hint="If it is still being written, declare the dataset growing",
         )
     _check_hints(form, first.name, found, hints)
-    sig_shape = _sig_shape(first.name, found, hints)
+    sig_shape = found.sig_shape
     nav_shape = _nav_shape(first.name, found, hints, frames)
     if len(nav_shape) + len(sig_shape) > MAX_DIMENSIONS:
         raise FormatError(
@@ -258,7 +232,6 @@ def settle(
             hint=f"Give a nav_shape; at most {MAX_DIMENSIONS} dimensions are served",
         )
     decoder, dtype = found.decoder, found.stored.newbyteorder("=")
-    reshaped = sig_shape != found.sig_shape or nav_shape != found.nav_shape
     return Recording(
         format=form,
         extents=extents,
@@ -272,23 +245,8 @@ def settle(
             decoder.frame_bytes(sig_shape) if decoder else math.prod(sig_shape) * dtype.itemsize
         ),
         sync_offset=found.sync_offset if hints.sync_offset is None else hints.sync_offset,
-        axes=() if reshaped else found.axes,
+        axes=found.axes if nav_shape == found.nav_shape else (),
         metadata=found.metadata,
-        built_in=_reshaped(found.built_in, found.sig_shape, sig_shape),
+        built_in=found.built_in,
         notes=tuple(notes),
-    )
-
-
-def _reshaped(built_in: BuiltIn, old: tuple[int, ...], new: tuple[int, ...]) -> BuiltIn:
-    """Reshape corrections to frames viewed in another shape."""
-    if old == new:
-        return built_in
-    dark, gain, excluded = built_in.dark, built_in.gain, built_in.excluded
-    if excluded is not None:
-        flat = np.ravel_multi_index(tuple(excluded.T), old)
-        excluded = np.stack(np.unravel_index(flat, new), axis=1).astype(np.int64)
-    return BuiltIn(
-        dark=None if dark is None else dark.reshape(new),
-        gain=None if gain is None else gain.reshape(new),
-        excluded=excluded,
     )

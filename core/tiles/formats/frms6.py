@@ -103,6 +103,7 @@ class Frms6(Format):
     extensions = ("frms6",)
     description = "hdr"
     series = True
+    numbered = True
     decoders = tuple(FOLDED.values())
 
     def looks_like(self, file: FileInfo, head: bytes) -> bool:

@@ -7,7 +7,6 @@ independently of each other, so the sectors are aligned by the block counters in
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -83,6 +82,7 @@ class K2is(Format):
     magic = SYNC.to_bytes(4, "big")
     extensions = ("bin",)
     series = True
+    numbered = True
     decoders = (SECTOR,)
 
     def is_companion(self, name: str) -> bool:
@@ -94,8 +94,7 @@ class K2is(Format):
 
         Raises:
             FormatError: there are not eight sectors, or blocks are missing.
-            ShapeError: sig_shape is not that of the detector, sync_offset is negative, or
-                nav_shape has more positions than there are frames.
+            ShapeError: sig_shape is not that of the detector.
         """
         sectors, first = files.frames, files.first
         if len(sectors) != SECTORS:
@@ -121,19 +120,10 @@ class K2is(Format):
             files.notes.append(
                 f"{looked} is marked as having the shutter open: all frames are used"
             )
-        skipped = (closed or 0) + _skip(hints)
-        frames = max(frames - skipped, 0)
-        if hints.nav_shape is not None:
-            check_shape(hints.nav_shape, "nav_shape")
-            if math.prod(hints.nav_shape) > frames:
-                raise ShapeError(
-                    f"nav_shape {hints.nav_shape} has more positions than the {frames} frames",
-                    source=first.name,
-                    offset=first.size,
-                )
-            frames = math.prod(hints.nav_shape)
+        skipped = closed or 0
+        frames -= skipped
         if skipped:
-            files.notes.append(f"{skipped} frames before the scan are not used")
+            files.notes.append(f"{skipped} frames before the shutter opens are not used")
         return Found(
             extents=[
                 Extent(file.index, frames, start + skipped * STRIDE, STRIDE)
@@ -147,17 +137,12 @@ class K2is(Format):
 
     def settle(self, files: Files, found: Found, hints: Hints) -> Recording:
         """Apply the hints to frames, which are found in sectors."""
-        own = replace(hints, nav_shape=None, sig_shape=None, sync_offset=None)
+        own = replace(hints, nav_shape=None, sig_shape=None)
         sectors = super().settle(files, found, own)
+        if hints.nav_shape is not None:
+            check_shape(hints.nav_shape, "nav_shape")
         scan = hints.nav_shape or sectors.nav_shape[1:]
         return replace(sectors, sig_shape=FRAME_SHAPE, nav_shape=scan, panels=SECTORS)
-
-
-def _skip(hints: Hints) -> int:
-    """Return the number of frames to skip in every sector, from the hints."""
-    if hints.sync_offset is not None and hints.sync_offset < 0:
-        raise ShapeError("sync_offset of a K2 in situ recording must not be negative")
-    return hints.sync_offset or 0
 
 
 def _whole_frames(sectors: Sequence[File]) -> list[int]:

@@ -270,13 +270,13 @@ def _in_sequence(files: Files, runs: list[_Run]) -> list[Extent]:
                 hint="Register each acquisition as a dataset of its own",
             )
         if len(runs) > 1:
-            files.notes.append("each file counts its frames from the same number: ordered by name")
+            files.notes.append(
+                "each file counts its frames from the same number: in the order given"
+            )
         return [run.extent for run in runs]
     ordered = sorted(runs, key=lambda run: run.first)
     if ordered != runs:
-        files.notes.append(
-            "ordered by the numbers in the frames, which is not the order of the names"
-        )
+        files.notes.append("ordered by the numbers in the frames, which is not the order given")
     for before, run in pairwise(ordered):
         if run.first != before.last + 1:
             raise run.file.fault(

@@ -96,13 +96,15 @@ def _split(shape: tuple[int, ...], hints: Hints) -> tuple[tuple[int, ...], tuple
     check_shape(sig, "sig_shape")
     if len(sig) <= len(shape) and shape[len(shape) - len(sig) :] == sig:
         return shape[: len(shape) - len(sig)], sig
-    pixels = math.prod(sig)
+    pixels, total = math.prod(sig), math.prod(shape)
     scan = shape[:-_DIMENSIONS] if nav is None or shape[: len(nav)] != nav else nav
-    if scan and math.prod(shape[len(scan) :]) == pixels:
+    frame = [n for n in shape[len(scan) :] if n > 1]
+    same = len(frame) < _DIMENSIONS or frame == [n for n in sig if n > 1]
+    if scan and same and math.prod(frame) == pixels:
         return scan, sig
-    # Of a list of values or of rows nobody knows where frames begin.
-    total, is_list = math.prod(shape), len(shape) <= _DIMENSIONS
-    if total % pixels or not is_list:
+    # Of a list of values or of rows nobody knows where frames begin; but rows stay rows.
+    rows = len(shape) == _DIMENSIONS and (sig[-1] == shape[-1] or not shape[-1] % pixels)
+    if total % pixels or not (rows or len(shape) < _DIMENSIONS):
         raise ShapeError(
             f"an array of shape {shape} does not consist of frames of sig_shape {sig}",
             hint="Omit sig_shape, or set it to the last dimensions",

@@ -128,6 +128,7 @@ class Tvips(Format):
     name = "tvips"
     extensions = ("tvips",)
     series = True
+    numbered = True
 
     def looks_like(self, file: FileInfo, head: bytes) -> bool:  # noqa: ARG002 - see Format
         """Recognise the series header, which only the first file has."""

@@ -536,6 +536,10 @@ def test_inspect_knows_the_inputs_of_reports(
     (tmp_path / "notes.txt").write_text("of a meeting")
     assert main(["inspect", str(tmp_path / "notes.txt")]) == 1
     assert "no known format begins like this" in capsys.readouterr().err
+    for name, found in (("empty.npy", "the file is empty"), ("empty.bin", "the stream is empty")):
+        (tmp_path / name).touch()
+        assert main(["inspect", str(tmp_path / name)]) == 1
+        assert found in "".join(capsys.readouterr())
 
 
 def test_inspect_names_the_option_of_wide_losses(

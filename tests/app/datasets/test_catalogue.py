@@ -20,7 +20,7 @@ from app.http.identity import SINGLE_USER, Identity
 from app.state.ownership import Namespaces
 from app.tiles.views import OpenView, Views
 from app.tokens import KeyRing, new_key
-from core.errors import AmbiguousFormatError, CoreError, ShapeError
+from core.errors import AmbiguousFormatError, CoreError, SelectionError, ShapeError
 from tests.app.state.memory import MemoryStateStore
 from tests.core.tiles import writers
 
@@ -129,6 +129,24 @@ def test_leading_axes_of_one_change_no_shape(desk: Desk, shape: tuple[int, ...])
         view.read(view.plan.tile(0))[0], 1000 - np.arange(72.0).reshape(FRAME)
     )
     view.close()
+
+
+@pytest.mark.parametrize("pixels", [1, 3])
+def test_frames_of_one_axis_are_corrected(desk: Desk, pixels: int) -> None:
+    np.full((4, pixels), 9, "<u2").tofile(desk.root / "scan.raw")
+    for shape in ((pixels,), (1, pixels)):
+        desk.save("image.npy", np.arange(pixels).reshape(shape) == 2)
+        corrections = {"dark": "image.npy", "excluded": "image.npy"}
+        desk.register(
+            id="a", files=["scan.raw"], dtype="<u2", sig_shape=[pixels], corrections=corrections
+        )
+        assert bool(desk.open("a").dataset.corrections)
+        desk.catalogue.delete(SINGLE_USER, "a")
+    desk.save("image.npy", np.zeros(pixels + 1))
+    with pytest.raises(ShapeError, match="dark has"):
+        desk.register(
+            files=["scan.raw"], dtype="<u2", sig_shape=[pixels], corrections={"dark": "image.npy"}
+        )
 
 
 WRONG: list[tuple[list[dict[str, Any]], str]] = [
@@ -312,11 +330,30 @@ def test_frames_before_the_scan_are_left_out_by_sync_offset(desk: Desk) -> None:
     assert described["notes"] == ["3 frames after the scan are not used"]
 
 
+@pytest.mark.parametrize("offset", [-5, -4, -1, 0, 1, 2, 10**9])
+def test_a_scan_has_a_position_with_a_frame(desk: Desk, offset: int) -> None:
+    frames = np.arange(1, 3, dtype="<u2")[:, None, None]
+    desk.save("scan", frames)
+    entry = {"id": "a", "nav_shape": [5], "partial": True, "sync_offset": offset}
+    if not -5 < offset < 2:
+        with pytest.raises(SelectionError, match=r"no position of \[5\] with a frame, of 2") as e:
+            desk.register(**entry)
+        assert problem_of(e.value).status == 422
+        return
+    desk.register(**entry)
+    view = desk.views.open(SINGLE_USER, "a", {"missing": "zero"})
+    values = view.read(view.plan.tile(0)).ravel()
+    view.close()
+    expected = [frames[p + offset, 0, 0] if 0 <= p + offset < 2 else 0 for p in range(5)]
+    assert values.tolist() == expected
+
+
 def test_frames_of_an_array_are_not_cut_anew(desk: Desk) -> None:
     desk.save("scan", np.zeros((4, 4, 8, 8), "<u2"))
-    with pytest.raises(ShapeError, match="does not consist of frames of sig_shape"):
-        desk.register(sig_shape=[16, 16])
-    assert desk.register(sig_shape=[64]).nav_shape == (4, 4)
+    for other in ([16, 16], [64], [4, 16]):
+        with pytest.raises(ShapeError, match="does not consist of frames of sig_shape"):
+            desk.register(sig_shape=other)
+    assert desk.register(sig_shape=[8]).nav_shape == (4, 4, 8)
 
 
 @pytest.mark.parametrize(("form", "magic"), [("parquet", b"PAR1"), ("arrow", b"ARROW1")])

@@ -97,6 +97,7 @@ def test_corrections_are_not_members_of_the_entry() -> None:
         ({"axes": [{"name": "x", "scale": "0.5 nm"}]}, r"axes\[0\]\.scale is '0\.5 nm'", "unit"),
         ({"axes": [{"scale": 2}]}, r"axes\[0\] has no name", "name"),
         ({"axes": ["x"]}, r"axes\[0\] is 'x', not an object", "name"),
+        ({"id": ""}, "id is empty", "Omit id"),
         ({"corrections": {"dark_frame": "d"}}, "no member 'dark_frame'", "dark"),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from app.tiles.views import Views
 from app.tokens import KeyRing, new_key
 from core.errors import CancelledError as StoppedError
 from tests.app.state.memory import MemoryStateStore
+from tests.app.tiles.desk import ViewDesk
 
 Array = npt.NDArray[Any]
 FRAMES = np.random.default_rng(4).integers(0, 900, (5, 6, 8, 7)).astype("<u2")
@@ -105,6 +107,34 @@ def test_sums_are_those_of_numpy(desk: Desk) -> None:
     assert np.array_equal(image, FRAMES.astype("f8").sum((0, 1)))
     values = desk.run({"op": "max", "over": "pixels"})["max"]
     assert np.array_equal(values, FRAMES.max((2, 3)))
+
+
+@pytest.mark.parametrize("view", [{}, {"bin": {"sig": 64}}, {"bin": {"nav": 2, "sig": 8}}])
+def test_corrected_and_binned_frames_are_reduced_in_float64(
+    tmp_path: Path, view: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = np.random.default_rng(5).integers(0, 1 << 16, (4, 64, 64)).astype("<u2")
+    dark, gain = np.full((64, 64), 0.5), np.random.default_rng(6).uniform(0.9, 1.1, (64, 64))
+    (tmp_path / "data").mkdir()
+    np.save(tmp_path / "data" / "dark.npy", dark)
+    np.save(tmp_path / "data" / "gain.npy", gain)
+    corrections = {"dark": "dark.npy", "gain": "gain.npy"}
+    desk = ViewDesk(tmp_path, frames, corrections=corrections)
+    engine = Workers(1)
+    exact = (frames - dark) * gain
+    exact = exact.reshape(-1, view.get("bin", {}).get("nav", 1), 64, 64).sum(1)
+    try:
+        with closing(desk.open(**view)) as opened:
+            kept = PartialStore(FileBlobStore(tmp_path / "kept"))
+            job = ReductionJob(opened, {"op": "sum", "over": "pixels"}, engine, kept)
+            found = job.run(lambda _done, _of: None, lambda: False)["sum"]
+        monkeypatch.setattr(reductions, "MAX_FRAME_BYTES", 4 * 64 * 64)
+        with closing(desk.open()) as opened:  # such frames are too large for float64
+            ReductionJob(opened, {"op": "sum"}, engine, kept)
+    finally:
+        engine.close()
+        desk.close()
+    np.testing.assert_allclose(found, exact.sum((1, 2)), rtol=1e-13)
 
 
 def lose(path: Path) -> None:

@@ -12,8 +12,10 @@ import pytest
 
 from app.tiles.routes import MAX_COUNT, MAX_PARTS
 from tests.app.harness import Answer, Service, head
+from tests.core.tiles import writers
 
 FRAMES = np.arange(4 * 3 * 8 * 6, dtype="<u2").reshape(4, 3, 8, 6)
+_REORDERED = "ordered by the numbers in the frames, which is not the order given"
 AXES = [{"name": name} for name in ("y", "a b/c", "zarr.json", "data")]
 
 
@@ -45,6 +47,32 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield made
     finally:
         made.service.stop()
+
+
+def test_files_are_listed_in_the_order_of_their_frames(place: Place) -> None:
+    mib = writers.mib(FRAMES[:2].reshape(6, 8, 6), "U16", splits=[2, 4], names=["b.mib", "a.mib"])
+    for name, octets in (
+        mib | {"a.raw": FRAMES[1].tobytes(), "b.raw": FRAMES[0].tobytes()}
+    ).items():
+        (place.root / name).write_bytes(octets)
+    plain = {"dtype": "<u2", "sig_shape": [8, 6]}
+    for form, more in {"mib": {}, "raw": plain}.items():
+        for given in (["a", "b"], ["b", "a"]):
+            entry = {"id": f"{form}-{given[0]}", "files": [f"{k}.{form}" for k in given], **more}
+            info = place.ask("POST", "/v1/datasets", json.dumps(entry).encode()).json()
+            expected = ["b", "a"] if form == "mib" else given
+            assert [file["name"] for file in info["files"]] == [f"{k}.{form}" for k in expected]
+            for number, file in enumerate(info["files"]):
+                answer = place.ask("GET", f"/v1/datasets/{info['id']}/files/{number}")
+                assert answer.body == (place.root / file["name"]).read_bytes()
+            assert (info["notes"][:1] == [_REORDERED]) is (form == "mib" and given != expected)
+            tile = {"select": {"frames": [0]}}
+            view = place.ask(
+                "POST", f"/v1/datasets/{info['id']}/views", json.dumps(tile).encode()
+            ).json()["id"]
+            values = place.ask("GET", f"/v1/datasets/{info['id']}/views/{view}/tiles/0").body
+            first = FRAMES[1, 0] if form == "raw" and given[0] == "a" else FRAMES[0, 0]
+            assert values == first.tobytes()
 
 
 def test_if_match_pins_a_version(place: Place) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from app.client import Client, Dataset, ProblemError, ProtocolError
+from app.client import Client, Dataset, ProblemError, ProtocolError, View
 
 from ..fakes.service import FakeService
 from ..fakes.tiles import VALUES, FakeScan
@@ -154,10 +155,22 @@ def test_slices_end_with_the_axis_as_in_numpy(
         scan.view(nav=slice(0, 100))
 
 
+@pytest.mark.parametrize(
+    "index",
+    [slice(1, 1), slice(5, 5), (1, slice(2, 0)), [], (slice(None), []), np.zeros((2, 3), bool)],
+)
+def test_no_positions_have_no_frames_as_in_numpy(scan: Dataset, index: Any) -> None:  # noqa: ANN401
+    frames = scan[index]
+    assert (frames.shape, frames.dtype) == (VALUES[index].shape, VALUES.dtype)
+
+
 def test_what_is_no_index_of_the_scan(scan: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in ("5,7", 0.5):
         with pytest.raises(IndexError, match=f"{wrong!r} is no index of the scan: give integers"):
             scan[wrong]
+    for index in (True, np.True_, (0, False)):
+        with pytest.raises(IndexError, match="True and False are no positions"):
+            scan[index]
     asked: list[Any] = []
     summary = FakeScan.summary
 
@@ -179,6 +192,16 @@ def test_what_cannot_be_reduced(scan: Dataset) -> None:
         scan.reduce("sum", view={"nav": 3})  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="NaN or infinite"):
         scan.reduce({"op": "virtual", "detectors": [{"disk": {"centre": [np.nan, 1]}}]})
+
+
+def test_a_view_of_another_dataset_is_not_reduced(service: FakeService) -> None:
+    with Client(service.url) as client:
+        scan = client.datasets["scan"]
+        other = View(scan._connector, "other", {})
+        for reduce in (partial(scan.reduce, "sum"), partial(scan.image, "sum.png")):
+            with pytest.raises(ValueError, match="of the dataset 'other', not of 'scan'"):
+                reduce(view=other)
+    assert not service.seen
 
 
 @pytest.mark.parametrize("name", ["x.jpg", "sum"])

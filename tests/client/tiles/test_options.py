@@ -47,6 +47,7 @@ def test_options(options: Any, wanted: dict[str, Any]) -> None:  # noqa: ANN401
         {"frames": [1], "mask": MASK},
         {"frames": [0.5]},
         {"frames": [True, False]},
+        {"frames": 5},
         {"mask": [0, 1]},
         {"nav": slice(None, None, -1)},
         {"nav": slice(0, 5, 0)},
@@ -59,6 +60,15 @@ def test_options(options: Any, wanted: dict[str, Any]) -> None:  # noqa: ANN401
 )
 def test_options_that_cannot_be(options: Any) -> None:  # noqa: ANN401
     with pytest.raises(ValueError, match=r"exclude|list|mask|forward|slice|start|steps|axes"):
+        ViewSpec(options).json((10, 20), (8, 8))
+
+
+@pytest.mark.parametrize(
+    "options", [{"shuffle": 1.5}, {"shuffle": True}, {"shuffle": "7"}, {"nav": True}, {"nav": 0.5}]
+)
+def test_what_is_no_integer_is_named(options: Any) -> None:  # noqa: ANN401
+    value = repr(next(iter(options.values())))
+    with pytest.raises(TypeError, match=rf"(shuffle|an index) is {value}, not an integer"):
         ViewSpec(options).json((10, 20), (8, 8))
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from core.errors import AmbiguousFormatError, FormatError
 from core.tiles.formats import FORMATS, check_headerless, detect, parse
+from core.tiles.formats.files import natural
 from core.tiles.recording import Hints
 from tests.core.tiles import writers
 from tests.core.tiles.files import Files, frames_of, opened, read
@@ -117,11 +118,9 @@ def test_extents_count_files_as_they_were_passed() -> None:
     assert recording.nav_shape == (2, 3)
 
 
-@pytest.mark.parametrize("fmt", FORMATS.values(), ids=lambda fmt: fmt.name)
-def test_order_is_by_number_of_any_length(fmt: object) -> None:
+def test_order_is_by_number_of_any_length() -> None:
     names = ["s_10.x", "s_9.x", "s_007.x", f"s_{'9' * 5000}.x", "s_11.x", "r_12.x"]
-    order = FORMATS[getattr(fmt, "name")].order(names)  # noqa: B009 - typed as an object
-    assert [names[i] for i in order] == [
+    assert sorted(names, key=natural) == [
         "r_12.x",
         "s_007.x",
         "s_9.x",

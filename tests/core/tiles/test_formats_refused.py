@@ -110,7 +110,7 @@ EMPAD = [
     Case(cut(EMPAD_SET, "scan.raw"), "scan.raw", 5 * 66560, "the last frame is truncated: 66559"),
     Case(writers.empad(SIX, (2, 2)), "scan.raw", 6 * 66560, "6 frames, but scan.xml describes (2,"),
     Case(writers.empad(SIX, series=5), "scan.raw", 6 * 66560, "describes (5,) (series)"),
-    Case(EMPAD_SET | {"b.raw": b"x"}, "scan.raw", 0, "a second .raw file, besides b.raw"),
+    Case(EMPAD_SET | {"b.raw": b"x"}, "b.raw", 0, "a second .raw file, besides scan.raw"),
     Case(without(EMPAD_SET, "scan.raw"), "", 0, "there is no .raw file"),
     Case(EMPAD_SET | {"scan.xml": b"<root><raw_file"}, "scan.xml", 0, "is not XML"),
     Case(EMPAD_SET | {"scan.xml": b"<root><raw_file/></root>"}, "scan.xml", 0, "describes no scan"),
@@ -455,8 +455,6 @@ def test_sparse_files_are_recognised_and_refused() -> None:
 @pytest.mark.parametrize(
     ("files", "hints", "says"),
     [
-        (MIB_SET, Hints(sig_shape=(4, 5)), "has 20 pixels, the frames have 16"),
-        (FRMS6_SET, Hints(sig_shape=(16,)), "packed frames of .4, 4. cannot be reshaped to"),
         (TVIPS_SET, Hints(nav_shape=(0, 3)), "needs dimensions of at least 1"),
         (NPY, Hints(sig_shape=(7, 7)), "not consist of frames of sig_shape"),
         (NPY, Hints(sig_shape=()), "needs dimensions of at least 1"),
@@ -467,6 +465,15 @@ def test_sparse_files_are_recognised_and_refused() -> None:
 def test_shapes_that_do_not_fit(files: Set, hints: Hints, says: str) -> None:
     with pytest.raises(ShapeError, match=says):
         read(files, hints)
+
+
+@pytest.mark.parametrize("sig", [(2, 8), (16,), (1, 4, 4)])
+@pytest.mark.parametrize("files", [MIB_SET, TVIPS_SET, SEQ_SET, BLO_SET, FRMS6_SET, MRC_SET])
+def test_frames_have_the_shape_that_the_file_says(files: Set, sig: tuple[int, ...]) -> None:
+    assert read(files, Hints(sig_shape=(4, 4))).sig_shape == (4, 4)
+    with pytest.raises(FormatError, match=r"sig_shape is stated as .*has .4, 4.") as caught:
+        read(files, Hints(sig_shape=sig))
+    assert caught.value.hint is not None
 
 
 def test_a_cut_file_may_be_one_that_grows() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -32,12 +33,12 @@ def plan(frames: int, nav_shape: tuple[int, ...], **spec: Any) -> Plan:  # noqa:
 
 @pytest.mark.parametrize("missing", ["skip", "zero"])
 def test_a_scan_may_begin_at_any_frame_there_is(missing: str) -> None:
-    for sync in (-5, 5):
-        made = plan(6, (2, 3), sync_offset=sync, missing=missing)
+    for sync in (-8, -5, 5):
+        made = plan(6, (3, 3), sync_offset=sync, missing=missing)
         assert made.sync_offset == sync
-    for sync in (-6, 6, -7, 7):
-        with pytest.raises(SelectionError, match="only 6 frames"):
-            plan(6, (2, 3), sync_offset=sync, missing=missing)
+    for sync in (-10, -9, 6, 7):
+        with pytest.raises(SelectionError, match=r"no position of .3, 3. with a frame, of 6"):
+            plan(6, (3, 3), sync_offset=sync, missing=missing)
 
 
 def test_there_is_no_tile_after_the_last() -> None:
@@ -106,8 +107,10 @@ def test_frames_that_are_missing_are_none() -> None:
     skipped = plan(4, (6,), missing="skip", sync_offset=-1, tile_shape=[6, 1, 1])
     assert skipped.frames_of(skipped.tile(0)).reshape(-1).tolist() == [0, 1, 2, 3]
     assert skipped.complete
-    with pytest.raises(CastingError, match="cannot be NaN in <u4"):
-        plan(4, (6,), missing="nan", dtype="<u4")
+    for integers, floats in (("<u4", "<f8"), ("<i8", "<f8"), ("|u1", "<f4"), ("<i2", "<f4")):
+        with pytest.raises(CastingError, match=rf"cannot be NaN in {re.escape(integers)}") as e:
+            plan(4, (6,), missing="nan", dtype=integers)
+        assert e.value.hint == f"Leave dtype out, or request '{floats}'"
     for given, dtype in ((None, "<f4"), ("<f8", "<f8")):
         assert plan(4, (6,), missing="nan", dtype=given).dtype == np.dtype(dtype)
 

@@ -45,6 +45,17 @@ def test_reductions_are_what_numpy_says(seed: int, dtype: str) -> None:
         np.testing.assert_allclose(values, getattr(exact, op)(axis=(1, 2)), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize(("base", "width"), [(4e9, 1.0), (1e9, 1e-3), (-1e15, 2.0)])
+def test_deviations_from_a_large_mean_are_exact(base: float, width: float) -> None:
+    frames = base + width * np.random.default_rng(7).integers(0, 3, (90, 3, 4)).astype("f8")
+    frames[:, 0, 0] = base + 0.1
+    found = run({"op": "std"}, frames, [1, 30, 31, 60])["std"]
+    assert found[0, 0] == 0
+    centred = frames - frames[0]
+    exact = (centred - centred.mean(0)).std(0)
+    np.testing.assert_allclose(found, exact, rtol=1e-12, atol=0)
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("op", ["min", "max"])
 def test_extremes_of_a_nan_are_nan(op: str, dtype: str) -> None:
@@ -81,6 +92,21 @@ def test_detectors_and_centres() -> None:
         np.testing.assert_allclose(centre["com_0"], (exact * y).sum(axis=(1, 2)) / total)
         np.testing.assert_allclose(centre["com_1"], (exact * x).sum(axis=(1, 2)) / total)
     assert np.isnan(centre["com_0"][3])
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+def test_what_is_outside_a_detector_does_not_count(odd: float, dtype: str) -> None:
+    frames = np.random.default_rng(6).uniform(1, 9, (5, 8, 11)).astype(dtype)
+    frames[1, 7, 10] = frames[2, 3, 4] = odd
+    spec = {"op": "virtual", "detectors": DETECTORS}
+    found = run(spec, frames, [2])
+    for k, detector in enumerate(parse_reduction(spec, (8, 11)).detectors):
+        inside = frames.astype("f8")[:, detector.weights((8, 11)) == 1].sum(axis=1)
+        assert np.isfinite(inside[1])
+        np.testing.assert_allclose(found[f"detector_{k}"], inside, rtol=1e-12)
+    with np.errstate(invalid="ignore"):
+        assert np.isnan(run({"op": "com"}, frames, [])["com_0"][[1, 2]]).all()
 
 
 @pytest.mark.parametrize(
