@@ -46,7 +46,7 @@ from core.slices import slices
 from .contents import OpenSet, SetSource
 from .encoding import Table
 from .files import STAGE
-from .grouping import Grouping, group
+from .grouping import Grouping, check_some_pass, group
 from .layering import (
     LAYERS,
     RECOVERIES,
@@ -65,7 +65,7 @@ from .query import Query
 from .records import LossSet
 
 T = TypeVar("T")
-_ALGORITHM = b"portfolio 6"
+_ALGORITHM = b"portfolio 7"
 """Changes whenever an answer does, to equal questions."""
 _FULL, _PER_SAMPLE = frozenset("Ff"), frozenset("Ww")
 """Letters of curves."""
@@ -325,7 +325,10 @@ class Answers:
 
         def prepare() -> Prepared:
             grouping = group(asked.query, sets, self.max_groups)
-            whole = Whole(grouping.members, len(grouping.keys), asked.query.pairing_seed)
+            seed, periods = asked.query.pairing_seed, asked.query.filter.periods
+            counted = None if periods is None else (periods[0], periods[1])
+            whole = Whole(grouping.members, len(grouping.keys), seed, counted)
+            check_some_pass(asked.query.filter, whole.joint)
             return Prepared(grouping, whole)
 
         return self._kept(asked, sets, "groups", prepare)

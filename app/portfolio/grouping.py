@@ -16,7 +16,7 @@ from core.budget import Scope
 from core.errors import names_hint
 from core.losses.inputs import SummaryInfo, calendar_dates
 from core.portfolio.assembling import places_of, repeated
-from core.portfolio.joining import Member
+from core.portfolio.joining import Joint, Member
 from core.portfolio.losses import Calendar
 from core.slices import slices
 
@@ -78,7 +78,6 @@ def group(query: Query, sets: Sequence[OpenSet], most: int) -> Grouping:
         TooLargeError: there are too many groups.
     """
     _check_sets(sets)
-    _check_periods(query.filter, sets)
     samples = _count_samples(query, sets)
     _check_currencies(query, sets)
     names = query.group_by
@@ -113,17 +112,22 @@ def group(query: Query, sets: Sequence[OpenSet], most: int) -> Grouping:
             _member(part, each, of_set, numbers, query)
             for part, each, of_set in zip(query.loss_sets, sets, keys, strict=True)
         ]
-    if not any(m.kept is None or m.kept.any() for m in members):
-        raise InvalidOptionError(
-            "no loss passes the filter: none is in its events, periods and months",
-            hint="Filter less",
-            option="filter",
-        )
     members = [
         m if m.samples == samples else replace(m, table=repeated(m.table, samples), samples=samples)
         for m in members
     ]
     return Grouping(members, names, found)
+
+
+def check_some_pass(wanted: Filter, joint: Joint) -> None:
+    """Refuse a filter that leaves no loss."""
+    filtered = (wanted.events, wanted.periods, wanted.months) != (None, None, None)
+    if filtered and joint.events.max(initial=-1) < 0:
+        raise InvalidOptionError(
+            "no loss passes the filter: none is in its events, periods and months",
+            hint="Filter less",
+            option="filter",
+        )
 
 
 def _check_sets(sets: Sequence[OpenSet]) -> None:
@@ -218,14 +222,6 @@ def _check_events(wanted: Filter, sets: Sequence[OpenSet]) -> None:
         raise InvalidOptionError(fault, hint=hint, option="filter.events")
 
 
-def _check_periods(wanted: Filter, sets: Sequence[OpenSet]) -> None:
-    """Refuse periods that no set has."""
-    most = max(each.calendar.periods for each in sets)
-    if wanted.periods is not None and most < wanted.periods[1]:
-        fault = f"filter.periods ends with {wanted.periods[1]}, and there are {most:,} periods"
-        raise InvalidOptionError(fault, hint=f"End with {most}", option="filter.periods")
-
-
 def _keys(each: OpenSet, names: Sequence[str], wanted: Filter) -> list[Key | None]:
     """Key of each summary; None where it is filtered out."""
     columns = [_column(each, name, "group_by") for name in names]
@@ -313,7 +309,7 @@ def _check_currencies(query: Query, sets: Sequence[OpenSet]) -> None:
 
 
 def _kept(wanted: Filter, each: OpenSet) -> Mask | None:
-    """Which occurrences count, of those with losses; None for all."""
+    """Which occurrences count, of those with losses, whatever their period; None for all."""
     calendar = each.calendar
     conditions: list[Callable[[slice], Mask]] = []
     if wanted.months is not None and not calendar.dated:
@@ -325,13 +321,6 @@ def _kept(wanted: Filter, each: OpenSet) -> Mask | None:
     if wanted.events is not None:
         ids = parse_ids(wanted.events, "filter.events")
         conditions.append(lambda part: np.isin(calendar.occurrences.event_ids[part], ids))
-    if wanted.periods is not None:
-        low, high = wanted.periods
-        if low > calendar.periods:
-            fault = f"filter.periods begins with {low}, and the loss set {each.record.id} has"
-            fault += f" {calendar.periods} periods"
-            raise InvalidOptionError(fault, hint="Filter less", option="filter.periods")
-        conditions.append(lambda part: _between(calendar, part, low, high))
     if wanted.months is not None:
         months = wanted.months
         conditions.append(lambda part: np.isin(_months(calendar, part), months))
@@ -345,12 +334,6 @@ def _kept(wanted: Filter, each: OpenSet) -> Mask | None:
         for condition in conditions:
             kept[part] &= condition(part)
     return kept
-
-
-def _between(calendar: Calendar, part: slice, low: int, high: int) -> Mask:
-    periods = calendar.occurrences.periods[part]
-    within: Mask = (periods >= low) & (periods <= high)
-    return within
 
 
 def _months(calendar: Calendar, part: slice) -> npt.NDArray[np.int64]:

@@ -73,7 +73,9 @@ class Filter(BaseModel):
         {}, description="Values of each dimension, none of which a summary may have"
     )
     events: str | None = given("Events, as 1,5,10-20")
-    periods: list[Ident] | None = given("First and last period", min_length=2, max_length=2)
+    periods: list[Ident] | None = given(
+        "First and last period of the answer", min_length=2, max_length=2
+    )
     months: list[Annotated[int, Field(ge=1, le=12)]] | None = given(
         "Months of the date, 1 to 12", min_length=1, max_length=12
     )

@@ -72,14 +72,27 @@ class Joint:
     """Whether all samples stay as they are."""
 
 
-def join(members: Sequence[Member], seed: int = 0) -> Joint:
+def join(members: Sequence[Member], seed: int = 0, counted: tuple[int, int] | None = None) -> Joint:
     """Bring the occurrences of members into one order.
 
+    Args:
+        members: one at least.
+        seed: of the pairing of catalogues.
+        counted: first and last joint period whose losses count; all without.
+
     Raises:
-        InputError: the members do not go together, or a factor is not above 0 and finite.
+        InputError: the members do not go together, a factor is not above 0 and finite, or
+            there is no such period.
         WorkStoppedError: the joint calendar does not fit, or nobody waits for it.
     """
     _check(members)
+    joint = _joined(members, seed)
+    if counted is not None:
+        _leave_out(joint, *counted)
+    return joint
+
+
+def _joined(members: Sequence[Member], seed: int) -> Joint:
     catalogues: list[list[int]] = []
     for m, member in enumerate(members):
         own = next((c for c in catalogues if _together(members[c[0]], member)), None)
@@ -109,6 +122,16 @@ def join(members: Sequence[Member], seed: int = 0) -> Joint:
             mapped[m] = drawn
     joint, events, sources = _interleave(calendars, found, seed)
     return Joint(joint, events, sources, mapped, in_order=False)
+
+
+def _leave_out(joint: Joint, low: int, high: int) -> None:
+    """Let no event happen before one joint period and after another."""
+    periods, numbers = joint.calendar.periods, joint.calendar.occurrences.periods
+    if high > periods:
+        message = f"filter.periods ends with {high}, and there are {periods:,} periods"
+        raise InputError(message, parameter="filter.periods", hint=f"End with {periods}")
+    joint.events[:, : np.searchsorted(numbers, low)] = -1
+    joint.events[:, np.searchsorted(numbers, high, side="right") :] = -1
 
 
 def _together(a: Member, b: Member) -> bool:

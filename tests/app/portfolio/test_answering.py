@@ -157,6 +157,10 @@ def test_sets_of_other_catalogues_are_added_by_period_in_a_seeded_pairing(
     answer = desk.ask(loss_sets=asked(1)["loss_sets"], report="averages", float_width=8)
     expected = expected_mean(Book().whole()) + expected_mean(Book(seed=2).whole())
     assert means(rows_of(answer, "aal"))[1] == pytest.approx(expected)
+    of_periods = asked(1) | {"report": "periods", "return_periods": None}
+    everything = rows_of(desk.ask(**of_periods), "plt")
+    some = rows_of(desk.ask(**of_periods, filter={"periods": [3, 7]}), "plt")
+    assert some == [row for row in everything if 3 <= row["Period"] <= 7] != []
 
 
 def layered(losses: list[float]) -> float:

@@ -115,6 +115,23 @@ def test_losses_of_a_period_are_at_least_those_of_an_occurrence(seed: int) -> No
     assert (cells.largest <= cells.sums).all()
 
 
+@pytest.mark.parametrize("models", [(None, None), (("a", 0.3), ("b", 0.7))])
+def test_periods_that_count_are_those_of_the_joint_calendar(
+    models: tuple[tuple[str, float] | None, ...],
+) -> None:
+    first = SetCase(1, {(k, 1, 1): float(k) for k in (1, 2, 4, 8)}, 4, ((1, 0, 1), (2, 0, 2)))
+    second = SetCase(1, {(9, 1, 1): 100.0}, 2, ((2, 0, 9),))
+    pair = zip((first, second), models, strict=True)
+    members = [replace(case.member({1: 0}), model=model) for case, model in pair]
+    whole = Subject(members, 1, 3).cells()
+    last = 4 if models[0] is None else 6
+    for k in range(1, last + 1):
+        alone = Subject(members, 1, 3, (k, k)).cells()
+        assert alone.sums.tolist() == whole.sums[whole.periods == k].tolist()
+    with pytest.raises(InputError, match=f"there are {last} periods"):
+        Subject(members, 1, 3, (1, last + 1))
+
+
 def test_members_that_do_not_go_together_are_refused() -> None:
     case = SetCase(2, {(1, 1, 1): 1.0}, 4, ((1, 0, 1),))
     weighted = replace(case, weights=(0.1, 0.2, 0.3, 0.4))
