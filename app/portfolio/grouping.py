@@ -150,8 +150,10 @@ def _count_samples(query: Query, sets: Sequence[OpenSet]) -> int:
     most = max(sets, key=lambda each: each.samples)
     for part, each in pairs:
         ident, own = each.record.id, each.samples
-        if part.samples and (own > 1 or first.samples == 1):
-            fault = f"the loss set {ident} has {own} sample{'s' * (own > 1)}, and {first.record.id}"
+        if part.samples and (own != 1 or first.samples == 1):
+            fault = (
+                f"the loss set {ident} has {own} sample{'s' * (own != 1)}, and {first.record.id}"
+            )
             fault += f" {first.samples}: none is to be repeated"
             raise InvalidOptionError(fault, hint="Leave samples out", option="loss_sets")
         if not part.samples and own != first.samples:
