@@ -33,6 +33,12 @@ def of_sets(query: Query, sets: Sequence[LossSet]) -> Iterator[str]:
         )
         if any(part.weight != 1 for part in query.loss_sets):
             yield "Weights multiply losses, and years are added: blend makes a mixture of models"
+        undated = [each.id for each in sets if not each.value["dated"]]
+        if query.programme and 0 < len(undated) < len(sets):
+            yield (
+                f"The occurrences of {' and '.join(undated)} have no dates, and come before the"
+                " dated ones of their period"
+            )
     known = {each.value["perspective"] for each in sets} - {None}
     if known and (unknown := [each.id for each in sets if each.value["perspective"] is None]):
         fault = f"The perspective of {' and '.join(unknown)} is not known"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from core.errors import InputError, LimitError
 from core.losses._kernels.annual import DEVIATION, MEAN
+from core.losses.inputs import day_ids
 from core.portfolio.combining import Subject
 from core.portfolio.curves import averages
 from core.portfolio.joining import Member, join
@@ -104,6 +105,45 @@ def test_a_pairing_depends_on_its_seed_and_leaves_the_first_as_it_is() -> None:
     assert own.tolist() == list(range(1, 41))
     assert sorted(joint.mapped[1].tolist()) == list(range(9))
     assert joint.mapped[1][0] == 0
+
+
+def _day(text: str) -> int:
+    year, month, day = (np.array([int(part)]) for part in text.split("-"))
+    return int(day_ids(year, month, day)[0])
+
+
+@pytest.mark.parametrize("granular", [False, True])
+@pytest.mark.parametrize("year", [2031, 2048, 2050])
+def test_dates_of_other_catalogues_go_together_by_the_day_of_the_year(
+    year: int, *, granular: bool
+) -> None:
+    """Events 1 and 2 are of the year 2031, 11 to 13 of another, of which one is in the next."""
+    one = ((1, _day("2031-06-01"), 1), (1, _day("2031-12-31"), 2))
+    texts = (f"{year}-05-31", f"{year}-06-02", f"{year + 1}-01-02")
+    other = [(1, _day(text), event) for event, text in enumerate(texts, 11)]
+    cases = [
+        SetCase(1, {(event, 1, 1): 1.0 for _, _, event in c}, 1, tuple(c)) for c in (one, other)
+    ]
+    members = [case.member() for case in cases]
+    if granular:
+        calendar = members[1].calendar
+        minutes = calendar.occurrences._replace(dates=calendar.occurrences.dates * 1440 + 600)
+        members[1] = replace(
+            members[1], calendar=replace(calendar, occurrences=minutes, granular=True)
+        )
+    _, events, dates = join(members).calendar.occurrences
+    assert events.tolist() == [11, 1, 12, 2, 13]
+    wanted = [840, 2040, 304_680, 3480] if granular else [1, 1, 212, 2]
+    assert np.diff(dates).tolist() == wanted
+
+
+def test_occurrences_without_dates_come_first_by_their_ids() -> None:
+    dated = SetCase(1, {(1, 1, 1): 1.0}, 1, ((1, _day("2031-01-01"), 1),)).member()
+    own = SetCase(1, {(e, 1, 1): 1.0 for e in (5, 9)}, 1, ((1, 11_688, 9), (1, 11_690, 5))).member()
+    members = [dated, replace(own, calendar=replace(own.calendar, dated=False))]
+    joint = join(members).calendar
+    assert joint.occurrences.event_ids.tolist() == [9, 5, 1]
+    assert not joint.dated
 
 
 @given(SEEDS)
