@@ -258,13 +258,13 @@ def _member(
         each.summaries,
         groups,
         each.samples,
-        part.weight * _rate(query, each),
+        part.weight * rate_of(query, each),
         _kept(query.filter, each),
         (name, query.blend[name]) if query.blend else None,
     )
 
 
-def _rate(query: Query, each: OpenSet) -> float:
+def rate_of(query: Query, each: OpenSet) -> float:
     """What one unit of a set's currency is in that of the answer."""
     own = each.record.value["currency"]
     if query.currency is None or own == query.currency:

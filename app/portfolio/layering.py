@@ -22,6 +22,7 @@ from core.slices import slices
 
 from .contents import OpenSet
 from .files import STAGE
+from .grouping import rate_of
 from .query import SUMMARY, Query
 
 _LAYER = integer("Layer", "ReinsNumber of the layer")
@@ -126,6 +127,8 @@ def insured_values(
 ) -> Mapping[str, float] | None:
     """Return the insured value of each risk, if groups are summaries and a dimension has them.
 
+    They are in the currency of the answer, as losses are; weights are of losses alone.
+
     Raises:
         InvalidOptionError: there is no such dimension, or a value is no number.
     """
@@ -141,7 +144,8 @@ def insured_values(
         )
     texts = dict(zip(map(str, info.summary_ids.tolist()), info.columns[name].tolist(), strict=True))
     try:
-        return {label: float(texts[label]) for label in labels}
+        rate = rate_of(query, sets[0])
+        return {label: float(texts[label]) * rate for label in labels}
     except (KeyError, ValueError):
         raise InvalidOptionError(
             f"a summary has no number as its {name[:80]}",

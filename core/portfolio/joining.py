@@ -31,8 +31,8 @@ from ..losses.inputs import calendar_dates, day_ids
 from ..losses.inputs.rows import INT_MAX
 from ..rng import Permutation, derive
 from ..slices import slices
-from ..sorting import order_of
-from .assembling import picked, places_of, starts_by
+from ..sorting import order_of, starts_of
+from .assembling import picked, places_of
 from .losses import Calendar, Int32s, LossTable, Occurrences
 
 _MINUTES = 1440
@@ -299,8 +299,9 @@ def _within_year(calendar: Calendar) -> Indices:
     """Dates from 1 March of the year in which their period begins; before these, ids of none."""
     periods, _, dates = calendar.occurrences
     if not calendar.dated:
-        return dates - dates.max(initial=0) - _BEFORE
-    starts = starts_by(periods)
+        own: Indices = dates - dates.max(initial=0) - _BEFORE
+        return own
+    starts = starts_of(periods.astype(np.int64))
     years = calendar_dates(dates[starts[:-1]], granular=calendar.granular).year
     march = day_ids(years, np.full_like(years, 3), np.ones_like(years))
     begins = march * (_MINUTES if calendar.granular else 1)

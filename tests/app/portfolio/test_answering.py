@@ -406,6 +406,20 @@ def test_insured_values_let_layers_have_terms_of_risks(desk: Desk) -> None:
     assert samples["ExpectedLoss"] == pytest.approx(expected / 20 / SAMPLES)
 
 
+def test_insured_values_are_converted_with_the_losses_and_have_no_weight(desk: Desk) -> None:
+    risks = b"Period,SampleId,SummaryId,Loss\n1,1,1,100\n2,1,2,100\n"
+    info = desk.info("summary_id,TIV\n1,1000\n2,400\n")
+    path = f"/v1/portfolios/loss-sets/usd?form=ylt&no_of_periods=2&currency=USD&summary_info={info}"
+    assert desk.send("PUT", path, content=risks).status_code == 201
+    layer = {"ReinsNumber": 1, "ReinsType": "SS", "RiskAttachment": 200, "RiskLimit": 600}
+    asked = {"programme": {"layers": [layer]}, "report": "recoveries", "insured_value": "TIV"}
+    asked |= {"group_by": ["SummaryId"], "currency": "EUR", "rates": {"USD": 0.5}}
+    # Of 500 a layer of 200 to 800 has 300, of 200 nothing.
+    for weight, recovered in ((1.0, 30.0), (2.0, 60.0)):
+        answer = desk.ask(**asked, loss_sets=[{"id": "usd", "weight": weight}])
+        assert [row["CededLoss"] for row in rows_of(answer, "recoveries")] == [recovered]
+
+
 def test_what_was_prepared_is_given_up_when_memory_is_short(desk: Desk) -> None:
     ledger = desk.parts.ledger
     desk.ask(report="layers", programme=TOWER)

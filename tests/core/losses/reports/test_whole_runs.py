@@ -181,8 +181,7 @@ def test_tvar_by_weight_is_the_mean_of_the_worst_years_by_their_weight() -> None
 def test_a_level_is_not_missed_by_the_rounding_of_a_sum_of_weights() -> None:
     # Ten times 0.05 are less than 0.5 by the last bit, and by count the peer has no loss there.
     case = _one_sample([100.0] * 10 + [0.0], weights=(0.05,) * 10 + (0.5,), returns=(3, 2))
-    for tvar, loss in (("weight", 100.0), ("count", 0.0)):
-        options = RunOptions(curves="Ff", tvar=tvar)
+    for options, loss in ((RunOptions(tvar="weight"), 100.0), (RunOptions(tvar="count"), 0.0)):
         rows = compute(case, reports=["ept"], options=options)["ept"]
         rows = rows[rows["EPCalc"] == 2]
         assert rows[rows["EPType"] % 2 == 1]["Loss"].tolist() == [100.0, loss] * 2
