@@ -59,7 +59,7 @@ from .layering import (
     read_programme,
     recovery_rows,
 )
-from .noting import apart, beyond, lacking, noisy, of_sets
+from .noting import apart, beyond, lacking, noisy, of_sets, shortened, unheard
 from .perils import read_perils
 from .query import Query
 from .records import LossSet
@@ -224,10 +224,13 @@ class Answers:
             layered = self._layered(asked, prepared, sets)
             notes += notes_of(layered.recoveries.programme)
             notes += notes_on(layered.recoveries)
+        notes += unheard(query, sets)
         notes += beyond(query, prepared.whole)
         notes += apart(query)
         if query.report == "contributions":
-            yield from self._contributions(asked, prepared, sets, layered)
+            found = list(self._contributions(asked, prepared, sets, layered))
+            notes += shortened(found[1].pieces)
+            yield from found
         elif query.report == "uncertainty":
             doubts = self._uncertainty(asked, prepared)
             notes += noisy(doubts.pieces)

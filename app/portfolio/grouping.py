@@ -217,7 +217,7 @@ def _check_events(wanted: Filter, sets: Sequence[OpenSet]) -> None:
     if wanted.events is None:
         return
     known = np.concatenate([each.losses.table.event_ids for each in sets])
-    if not np.isin(known, parse_ids(wanted.events, "filter.events")).any():
+    if not np.isin(known, parse_ids(wanted.events, "filter.events", least=0)).any():
         ids = f"{known.min()} to {known.max()}" if len(known) else "no number"
         fault = f"no event of filter.events {wanted.events[:_SHOWN]!r} has a loss in any loss set"
         hint = f"Events with losses have ids of {ids}"
@@ -321,7 +321,7 @@ def _kept(wanted: Filter, each: OpenSet) -> Mask | None:
             option="filter.months",
         )
     if wanted.events is not None:
-        ids = parse_ids(wanted.events, "filter.events")
+        ids = parse_ids(wanted.events, "filter.events", least=0)
         conditions.append(lambda part: np.isin(calendar.occurrences.event_ids[part], ids))
     if wanted.months is not None:
         months = wanted.months

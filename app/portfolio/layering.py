@@ -85,6 +85,18 @@ def read_programme(query: Query, sets: Sequence[OpenSet]) -> Programme:
             option="programme",
         )
     for layer in programme.layers:
+        is_surplus = layer.kind == "SS"
+        if layer.of_risks and (
+            query.group_by != [SUMMARY] or is_surplus > bool(query.insured_value)
+        ):
+            values = ', "insured_value": …' * is_surplus
+            raise InvalidOptionError(
+                f"{layer.place} has terms of risks"
+                + " and their insured values" * is_surplus
+                + ", and groups are none",
+                hint=f'Give {{"group_by": ["{SUMMARY}"]{values}}}, of a loss set of risks',
+                option="programme",
+            )
         if layer.scope and not query.group_by:
             label, hint = layer.scope[0], _grouped(layer.scope[0], sets)
             fault = f"{layer.place}.Scope has {label!r}, and losses are those of one group"
@@ -103,7 +115,7 @@ def check_hours(query: Query, programme: Programme, sets: Sequence[OpenSet]) -> 
     for layer in programme.layers:
         if layer.hours % _HOURS_PER_DAY == 0:
             continue
-        lists = [parse_ids(query.perils[name], f"perils.{name}") for name in layer.perils]
+        lists = [parse_ids(query.perils[name], f"perils.{name}", least=0) for name in layer.perils]
         for each in sets:
             happening = each.losses.table.event_ids
             concerned = not lists or any(np.isin(ids, happening).any() for ids in lists)

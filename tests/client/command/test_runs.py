@@ -501,6 +501,11 @@ def test_members_of_a_run_are_told_as_options() -> None:
     assert "--return-periods.1 must be" in told(ProblemError(422, problem))
     problem = {"code": "option", "detail": "reports.0: there is no report 'x'"}
     assert "--reports: there is no" in told(ProblemError(422, problem))
+    problem |= {"detail": '"of": "net" needs a programme', "hint": 'Give {"layers": […]}'}
+    assert "--of net needs a programme. Give --programme FILE" in told(ProblemError(422, problem))
+    problem["hint"] = 'Give {"group_by": ["SummaryId"], "insured_value": …}, of a loss set'
+    said = "Give --group-by SummaryId --insured-value NAME, of a loss set"
+    assert said in told(ProblemError(422, problem))
     refused: dict[str, object] = {
         "code": "seal-refused",
         "detail": "no",
