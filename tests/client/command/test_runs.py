@@ -477,6 +477,10 @@ def test_a_single_report_goes_into_a_folder_that_is_named_as_one(
         ("aggregate x.bin", "aggregate is a command of thalweg-server"),
         ("post P1.bin P2.bin --report melt", "thalweg run create"),
         (f"run compute {RUN} --report ept --return-periods 0.004", "250 for the probability"),
+        (
+            "portfolio price tower.json wind --format bin",
+            "'json', 'csv', 'ndjson', 'arrow', 'parquet'",
+        ),
         (f"run compute {RUN} --report ept --return-periods 250y", "whole number of years"),
     ],
 )
