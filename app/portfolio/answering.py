@@ -337,9 +337,8 @@ class Answers:
 
         def prepare() -> Prepared:
             grouping = group(asked.query, sets, self.max_groups)
-            seed, periods = asked.query.pairing_seed, asked.query.filter.periods
-            counted = None if periods is None else (periods[0], periods[1])
-            whole = Whole(grouping.members, len(grouping.keys), seed, counted)
+            given = asked.query.pairing_seed, asked.query.filter.periods
+            whole = Whole(grouping.members, len(grouping.keys), *given)
             check_some_pass(asked.query.filter, whole.joint)
             return Prepared(grouping, whole)
 

@@ -86,7 +86,7 @@ class Subject:
         members: Sequence[Member],
         groups: int,
         seed: int = 0,
-        counted: tuple[int, int] | None = None,
+        counted: Sequence[int] | None = None,
     ) -> None:
         if not 1 <= groups <= MAX_GROUPS:
             raise LimitError(

@@ -78,7 +78,7 @@ class Joint:
     """Whether all samples stay as they are."""
 
 
-def join(members: Sequence[Member], seed: int = 0, counted: tuple[int, int] | None = None) -> Joint:
+def join(members: Sequence[Member], seed: int = 0, counted: Sequence[int] | None = None) -> Joint:
     """Bring the occurrences of members into one order.
 
     Args:
