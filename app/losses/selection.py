@@ -160,8 +160,8 @@ def parse_selection(summary_ids: str | None, event_ids: str | None) -> RowSelect
     )
 
 
-def parse_ids(text: str, option: str = "summary_ids") -> Ids:
-    """Parse a list of ids such as ``1,5,10-20``; ascending, without repeats.
+def parse_ids(text: str, option: str = "summary_ids", least: int = 1) -> Ids:
+    """Parse a list of ids from ``least`` on such as ``1,5,10-20``; ascending, without repeats.
 
     Raises:
         InvalidOptionError: the list is malformed or too long.
@@ -170,15 +170,15 @@ def parse_ids(text: str, option: str = "summary_ids") -> Ids:
     count = 0
     for part in text.split(","):
         match = _IDS.fullmatch(part.strip())
-        low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        low, high = (int(match[1]), int(match[2] or match[1])) if match else (-1, -1)
         count += high - low + 1
-        if not 1 <= low <= high <= ID_MAX:
+        if not least <= low <= high <= ID_MAX:
             raise _invalid_ids(option, f"is {text[:80]!r}, not a list of ids such as 1,5,10-20")
         if count > _MAX_IDS:
             raise _invalid_ids(option, f"is {text[:80]!r}, which is more than {_MAX_IDS:,} ids")
         parts.append(np.arange(low, high + 1))
     ids = np.sort(np.concatenate(parts)).astype(np.int32)
-    return ids[np.diff(ids, prepend=0) > 0]
+    return ids[np.diff(ids, prepend=-1) > 0]
 
 
 def _invalid_ids(option: str, fault: str) -> InvalidOptionError:

@@ -46,7 +46,7 @@ from core.slices import slices
 from .contents import OpenSet, SetSource
 from .encoding import Table
 from .files import STAGE
-from .grouping import Grouping, group
+from .grouping import Grouping, check_some_pass, group
 from .layering import (
     LAYERS,
     RECOVERIES,
@@ -59,13 +59,13 @@ from .layering import (
     read_programme,
     recovery_rows,
 )
-from .noting import apart, beyond, lacking, noisy, of_sets
+from .noting import apart, beyond, lacking, noisy, of_sets, shortened, unheard
 from .perils import read_perils
 from .query import Query
 from .records import LossSet
 
 T = TypeVar("T")
-_ALGORITHM = b"portfolio 6"
+_ALGORITHM = b"portfolio 7"
 """Changes whenever an answer does, to equal questions."""
 _FULL, _PER_SAMPLE = frozenset("Ff"), frozenset("Ww")
 """Letters of curves."""
@@ -80,6 +80,7 @@ _MEANS = {"SampleType": 1, "EPCalc": 1, "SampleId": 0}
 _MADE = {"net": "loss net of the programme", "ceded": "loss ceded to the programme"}
 """Words in titles."""
 _NO_MEANS = "The loss set {} has no numerical means, so rows of means are left out"
+_NO_SAMPLES = "There are numerical means only, so rows of samples are left out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,11 @@ class Asked:
         # Of repeated losses the mean is known.
         lacking = [e for p, e in parts if not (p.samples or e.value.get("means", True))]
         return [each.id for each in lacking]
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether there are more than numerical means."""
+        return any(each.value["samples"] for each in self.sets)
 
     def picture(self, form: PictureForm, theme: Theme) -> PictureOptions:
         """Return how its curves are drawn."""
@@ -198,12 +204,15 @@ class Answers:
         try:
             notes = [_NO_MEANS.format(ident) for ident in asked.without_means]
             notes += of_sets(asked.query, asked.sets)
+            if not asked.has_samples:
+                _check_report(asked.query.report)
+                notes.append(_NO_SAMPLES)
             tables = list(self._tables(asked, notes))
         except InputError as e:
             option = e.parameter or "loss_sets"
             raise InvalidOptionError(e.message, hint=e.hint, option=option) from e
-        if asked.without_means:
-            tables = [_of_samples(table) for table in tables]
+        if asked.without_means or not asked.has_samples:
+            tables = [_some_rows(table, means=not asked.has_samples) for table in tables]
         return Answer(_named(tables, asked.query.table), notes + lacking(asked.query, tables))
 
     def _tables(self, asked: Asked, notes: list[str]) -> Iterator[Table]:
@@ -215,10 +224,13 @@ class Answers:
             layered = self._layered(asked, prepared, sets)
             notes += notes_of(layered.recoveries.programme)
             notes += notes_on(layered.recoveries)
+        notes += unheard(query, sets)
         notes += beyond(query, prepared.whole)
         notes += apart(query)
         if query.report == "contributions":
-            yield from self._contributions(asked, prepared, sets, layered)
+            found = list(self._contributions(asked, prepared, sets, layered))
+            notes += shortened(found[1].pieces)
+            yield from found
         elif query.report == "uncertainty":
             doubts = self._uncertainty(asked, prepared)
             notes += noisy(doubts.pieces)
@@ -325,7 +337,9 @@ class Answers:
 
         def prepare() -> Prepared:
             grouping = group(asked.query, sets, self.max_groups)
-            whole = Whole(grouping.members, len(grouping.keys), asked.query.pairing_seed)
+            given = asked.query.pairing_seed, asked.query.filter.periods
+            whole = Whole(grouping.members, len(grouping.keys), *given)
+            check_some_pass(asked.query.filter, whole.joint)
             return Prepared(grouping, whole)
 
         return self._kept(asked, sets, "groups", prepare)
@@ -423,9 +437,16 @@ def _numbered(rows: Rows, grouping: Grouping) -> Rows:
     return rows
 
 
-def _of_samples(table: Table) -> Table:
-    """Leave out the rows of numerical means, which would be those of some sets alone."""
+def _check_report(name: str) -> None:
+    """Refuse a report of samples where there are none."""
+    if name in {"contributions", "uncertainty"}:
+        fault = f"the report {name} is of samples, and there are numerical means only"
+        raise InvalidOptionError(fault, hint="Ask for averages, curves or periods", option="report")
+
+
+def _some_rows(table: Table, *, means: bool) -> Table:
+    """Leave out the rows of samples or, which would be those of some sets alone, those of means."""
     pieces = table.pieces
     for name in _MEANS.keys() & {column.name for column in table.report.columns}:
-        pieces = [rows[rows[name] != _MEANS[name]] for rows in pieces]
+        pieces = [rows[(rows[name] == _MEANS[name]) == means] for rows in pieces]
     return table._replace(pieces=pieces)

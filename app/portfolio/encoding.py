@@ -66,12 +66,13 @@ def _slices(pieces: Sequence[Rows]) -> Iterator[Rows]:
 
 def encode_json(about: Mapping[str, Any], tables: Sequence[Table]) -> Iterator[bytes]:
     """Yield an answer as a JSON object: what is said of it, and a list of rows for each table."""
+    # What a table cannot have is refused before a status is sent.
+    encoders = [table_encoder("ndjson", table.report, table.width, table.info) for table in tables]
     yield orjson.dumps(about)[:-1] + b',"tables":{'
-    for number, (report, pieces, info, width) in enumerate(tables):
-        yield (b"," if number else b"") + orjson.dumps(report.name) + b":["
-        encoder = table_encoder("ndjson", report, width, info)
+    for number, (table, encoder) in enumerate(zip(tables, encoders, strict=True)):
+        yield (b"," if number else b"") + orjson.dumps(table.report.name) + b":["
         comma = b""
-        for rows in _slices(pieces):
+        for rows in _slices(table.pieces):
             lines = bytes(encoder.encode(rows)).rstrip(b"\n").replace(b"\n", b",")
             if lines:
                 yield comma + lines

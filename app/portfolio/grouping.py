@@ -16,7 +16,7 @@ from core.budget import Scope
 from core.errors import names_hint
 from core.losses.inputs import SummaryInfo, calendar_dates
 from core.portfolio.assembling import places_of, repeated
-from core.portfolio.joining import Member
+from core.portfolio.joining import Joint, Member
 from core.portfolio.losses import Calendar
 from core.slices import slices
 
@@ -78,7 +78,6 @@ def group(query: Query, sets: Sequence[OpenSet], most: int) -> Grouping:
         TooLargeError: there are too many groups.
     """
     _check_sets(sets)
-    _check_periods(query.filter, sets)
     samples = _count_samples(query, sets)
     _check_currencies(query, sets)
     names = query.group_by
@@ -113,17 +112,22 @@ def group(query: Query, sets: Sequence[OpenSet], most: int) -> Grouping:
             _member(part, each, of_set, numbers, query)
             for part, each, of_set in zip(query.loss_sets, sets, keys, strict=True)
         ]
-    if not any(m.kept is None or m.kept.any() for m in members):
-        raise InvalidOptionError(
-            "no loss passes the filter: none is in its events, periods and months",
-            hint="Filter less",
-            option="filter",
-        )
     members = [
         m if m.samples == samples else replace(m, table=repeated(m.table, samples), samples=samples)
         for m in members
     ]
     return Grouping(members, names, found)
+
+
+def check_some_pass(wanted: Filter, joint: Joint) -> None:
+    """Refuse a filter that leaves no loss."""
+    filtered = (wanted.events, wanted.periods, wanted.months) != (None, None, None)
+    if filtered and joint.events.max(initial=-1) < 0:
+        raise InvalidOptionError(
+            "no loss passes the filter: none is in its events, periods and months",
+            hint="Filter less",
+            option="filter",
+        )
 
 
 def _check_sets(sets: Sequence[OpenSet]) -> None:
@@ -146,8 +150,10 @@ def _count_samples(query: Query, sets: Sequence[OpenSet]) -> int:
     most = max(sets, key=lambda each: each.samples)
     for part, each in pairs:
         ident, own = each.record.id, each.samples
-        if part.samples and (own > 1 or first.samples == 1):
-            fault = f"the loss set {ident} has {own} sample{'s' * (own > 1)}, and {first.record.id}"
+        if part.samples and (own != 1 or first.samples == 1):
+            fault = (
+                f"the loss set {ident} has {own} sample{'s' * (own != 1)}, and {first.record.id}"
+            )
             fault += f" {first.samples}: none is to be repeated"
             raise InvalidOptionError(fault, hint="Leave samples out", option="loss_sets")
         if not part.samples and own != first.samples:
@@ -211,19 +217,11 @@ def _check_events(wanted: Filter, sets: Sequence[OpenSet]) -> None:
     if wanted.events is None:
         return
     known = np.concatenate([each.losses.table.event_ids for each in sets])
-    if not np.isin(known, parse_ids(wanted.events, "filter.events")).any():
+    if not np.isin(known, parse_ids(wanted.events, "filter.events", least=0)).any():
         ids = f"{known.min()} to {known.max()}" if len(known) else "no number"
         fault = f"no event of filter.events {wanted.events[:_SHOWN]!r} has a loss in any loss set"
         hint = f"Events with losses have ids of {ids}"
         raise InvalidOptionError(fault, hint=hint, option="filter.events")
-
-
-def _check_periods(wanted: Filter, sets: Sequence[OpenSet]) -> None:
-    """Refuse periods that no set has."""
-    most = max(each.calendar.periods for each in sets)
-    if wanted.periods is not None and most < wanted.periods[1]:
-        fault = f"filter.periods ends with {wanted.periods[1]}, and there are {most:,} periods"
-        raise InvalidOptionError(fault, hint=f"End with {most}", option="filter.periods")
 
 
 def _keys(each: OpenSet, names: Sequence[str], wanted: Filter) -> list[Key | None]:
@@ -260,13 +258,13 @@ def _member(
         each.summaries,
         groups,
         each.samples,
-        part.weight * _rate(query, each),
+        part.weight * rate_of(query, each),
         _kept(query.filter, each),
         (name, query.blend[name]) if query.blend else None,
     )
 
 
-def _rate(query: Query, each: OpenSet) -> float:
+def rate_of(query: Query, each: OpenSet) -> float:
     """What one unit of a set's currency is in that of the answer."""
     own = each.record.value["currency"]
     if query.currency is None or own == query.currency:
@@ -313,7 +311,7 @@ def _check_currencies(query: Query, sets: Sequence[OpenSet]) -> None:
 
 
 def _kept(wanted: Filter, each: OpenSet) -> Mask | None:
-    """Which occurrences count, of those with losses; None for all."""
+    """Which occurrences count, of those with losses, whatever their period; None for all."""
     calendar = each.calendar
     conditions: list[Callable[[slice], Mask]] = []
     if wanted.months is not None and not calendar.dated:
@@ -323,15 +321,8 @@ def _kept(wanted: Filter, each: OpenSet) -> Mask | None:
             option="filter.months",
         )
     if wanted.events is not None:
-        ids = parse_ids(wanted.events, "filter.events")
+        ids = parse_ids(wanted.events, "filter.events", least=0)
         conditions.append(lambda part: np.isin(calendar.occurrences.event_ids[part], ids))
-    if wanted.periods is not None:
-        low, high = wanted.periods
-        if low > calendar.periods:
-            fault = f"filter.periods begins with {low}, and the loss set {each.record.id} has"
-            fault += f" {calendar.periods} periods"
-            raise InvalidOptionError(fault, hint="Filter less", option="filter.periods")
-        conditions.append(lambda part: _between(calendar, part, low, high))
     if wanted.months is not None:
         months = wanted.months
         conditions.append(lambda part: np.isin(_months(calendar, part), months))
@@ -345,12 +336,6 @@ def _kept(wanted: Filter, each: OpenSet) -> Mask | None:
         for condition in conditions:
             kept[part] &= condition(part)
     return kept
-
-
-def _between(calendar: Calendar, part: slice, low: int, high: int) -> Mask:
-    periods = calendar.occurrences.periods[part]
-    within: Mask = (periods >= low) & (periods <= high)
-    return within
 
 
 def _months(calendar: Calendar, part: slice) -> npt.NDArray[np.int64]:

@@ -22,6 +22,7 @@ from core.slices import slices
 
 from .contents import OpenSet
 from .files import STAGE
+from .grouping import rate_of
 from .query import SUMMARY, Query
 
 _LAYER = integer("Layer", "ReinsNumber of the layer")
@@ -84,6 +85,18 @@ def read_programme(query: Query, sets: Sequence[OpenSet]) -> Programme:
             option="programme",
         )
     for layer in programme.layers:
+        is_surplus = layer.kind == "SS"
+        if layer.of_risks and (
+            query.group_by != [SUMMARY] or is_surplus > bool(query.insured_value)
+        ):
+            values = ', "insured_value": …' * is_surplus
+            raise InvalidOptionError(
+                f"{layer.place} has terms of risks"
+                + " and their insured values" * is_surplus
+                + ", and groups are none",
+                hint=f'Give {{"group_by": ["{SUMMARY}"]{values}}}, of a loss set of risks',
+                option="programme",
+            )
         if layer.scope and not query.group_by:
             label, hint = layer.scope[0], _grouped(layer.scope[0], sets)
             fault = f"{layer.place}.Scope has {label!r}, and losses are those of one group"
@@ -102,7 +115,7 @@ def check_hours(query: Query, programme: Programme, sets: Sequence[OpenSet]) -> 
     for layer in programme.layers:
         if layer.hours % _HOURS_PER_DAY == 0:
             continue
-        lists = [parse_ids(query.perils[name], f"perils.{name}") for name in layer.perils]
+        lists = [parse_ids(query.perils[name], f"perils.{name}", least=0) for name in layer.perils]
         for each in sets:
             happening = each.losses.table.event_ids
             concerned = not lists or any(np.isin(ids, happening).any() for ids in lists)
@@ -126,6 +139,8 @@ def insured_values(
 ) -> Mapping[str, float] | None:
     """Return the insured value of each risk, if groups are summaries and a dimension has them.
 
+    They are in the currency of the answer, as losses are; weights are of losses alone.
+
     Raises:
         InvalidOptionError: there is no such dimension, or a value is no number.
     """
@@ -141,7 +156,8 @@ def insured_values(
         )
     texts = dict(zip(map(str, info.summary_ids.tolist()), info.columns[name].tolist(), strict=True))
     try:
-        return {label: float(texts[label]) for label in labels}
+        rate = rate_of(query, sets[0])
+        return {label: float(texts[label]) * rate for label in labels}
     except (KeyError, ValueError):
         raise InvalidOptionError(
             f"a summary has no number as its {name[:80]}",

@@ -8,7 +8,9 @@ import numpy as np
 
 from core.arrays import Rows
 from core.portfolio.combining import Subject as Whole
+from core.portfolio.contributions import MOST_KEYS
 
+from .contents import OpenSet
 from .encoding import Table
 from .query import Query
 from .records import LossSet
@@ -16,7 +18,7 @@ from .records import LossSet
 _NAMED = 10
 """Return periods that a note has."""
 _ROUNDING = 1e-6
-"""Years by which weights may make a return period too short."""
+"""Years by which weights may make a return period too short, and part of a sum of shares."""
 _BOTH_SIDES = 3.92
 """Width of an interval of 95 %, in standard errors."""
 
@@ -33,6 +35,12 @@ def of_sets(query: Query, sets: Sequence[LossSet]) -> Iterator[str]:
         )
         if any(part.weight != 1 for part in query.loss_sets):
             yield "Weights multiply losses, and years are added: blend makes a mixture of models"
+        undated = [each.id for each in sets if not each.value["dated"]]
+        if query.programme and 0 < len(undated) < len(sets):
+            yield (
+                f"The occurrences of {' and '.join(undated)} have no dates, and come before the"
+                " dated ones of their period"
+            )
     known = {each.value["perspective"] for each in sets} - {None}
     if known and (unknown := [each.id for each in sets if each.value["perspective"] is None]):
         fault = f"The perspective of {' and '.join(unknown)} is not known"
@@ -42,6 +50,28 @@ def of_sets(query: Query, sets: Sequence[LossSet]) -> Iterator[str]:
         yield f"Losses of periods {low} to {high} count, and means and points are of all periods"
     for each in sets:
         yield from (f"The loss set {each.id}: {note}" for note in each.value.get("notes", ()))
+
+
+def unheard(query: Query, sets: Sequence[OpenSet]) -> Iterator[str]:
+    """Say which events that the filter names one by one have no loss."""
+    names = [part.strip() for part in (query.filter.events or "").split(",")]
+    ids = np.array([int(name) for name in names if name.isdecimal()], np.int64)
+    known = [each.losses.table.event_ids for each in sets]
+    if missing := ids[~np.isin(ids, np.concatenate(known))].tolist():
+        yield f"Of filter.events no loss set has a loss of {_listed(missing)}"
+
+
+def shortened(keys: Sequence[Rows]) -> Iterator[str]:
+    """Say of how many points the events or periods in table keys are not all."""
+    rows = np.concatenate(keys)
+    points = [rows["EPType"], rows["ReturnPeriod"], rows["Catalogue"] > 0]
+    lists, of_rows = np.unique(np.column_stack(points), axis=0, return_inverse=True)
+    shares = np.bincount(of_rows.ravel(), rows["Share"])
+    if count := int(np.count_nonzero(shares < 1 - _ROUNDING)):
+        yield (
+            f"Table keys has the {MOST_KEYS} largest events, and periods, of each point: {count} of"
+            f" {len(lists)} such lists leave some out, and their Share is less than 1 together"
+        )
 
 
 def beyond(query: Query, whole: Whole) -> Iterator[str]:

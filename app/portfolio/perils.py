@@ -79,7 +79,7 @@ def _owned(lists: Mapping[str, str]) -> tuple[Indices, Int32s]:
     """Events of all lists, ascending, and which list each is in."""
     parsed: list[Int32s] = []
     for name, text in lists.items():
-        parsed.append(parse_ids(text, f"perils.{name}"))
+        parsed.append(parse_ids(text, f"perils.{name}", least=0))
         if (count := sum(map(len, parsed))) > MAX_EVENTS:
             raise _wrong(f"perils has more than {MAX_EVENTS:,} events", "List those that happen")
     current().hold(STAGE, _EVENT_BYTES * count)

@@ -40,7 +40,8 @@ def _text_of(ids: object) -> object:
 Currency = Annotated[str, Field(pattern="^[A-Z]{3}$")]
 Seed = Annotated[int, Field(ge=0, le=_MAX_SEED)]
 Ident = Annotated[int, Field(ge=1, le=2**31 - 1)]
-Events = Annotated[str, BeforeValidator(_text_of, json_schema_input_type=str | list[Ident])]
+Event = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Events = Annotated[str, BeforeValidator(_text_of, json_schema_input_type=str | list[Event])]
 _PERIL = re.compile(rf"(?!{ALL_PERILS}$)[^;\s]([^;]{{0,198}}[^;\s])?")
 _CURRENCY = re.compile("[A-Z]{3}", re.ASCII)
 
@@ -73,7 +74,9 @@ class Filter(BaseModel):
         {}, description="Values of each dimension, none of which a summary may have"
     )
     events: str | None = given("Events, as 1,5,10-20")
-    periods: list[Ident] | None = given("First and last period", min_length=2, max_length=2)
+    periods: list[Ident] | None = given(
+        "First and last period of the answer", min_length=2, max_length=2
+    )
     months: list[Annotated[int, Field(ge=1, le=12)]] | None = given(
         "Months of the date, 1 to 12", min_length=1, max_length=12
     )
@@ -233,7 +236,7 @@ def _of_blend(query: Query) -> Iterator[tuple[str, str, str | None]]:
 def _of_programme(query: Query, given: Container[str]) -> Iterator[tuple[str, str, str | None]]:
     alone = query.report in {"layers", "recoveries"}
     if query.programme is None:
-        if alone or "of" in given:
+        if alone or query.of != "gross":
             what = f"report {query.report}" if alone else f'"of": "{query.of}"'
             yield "programme", f"{what} needs a programme", 'Give {"layers": […]}'
         if query.perils:

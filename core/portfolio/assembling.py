@@ -141,8 +141,7 @@ def calendar_of(occurrence: Occurrence, weights: Floats | None = None) -> Calend
     numbers, ids = (
         values.astype(np.int64) for values in (occurrence.period_numbers, occurrence.event_ids)
     )
-    dates = occurrence.dates if occurrence.calendar else np.zeros_like(occurrence.dates)
-    rows = occurrences_of(numbers, ids, dates)
+    rows = occurrences_of(numbers, ids, occurrence.dates)
     weighted = check_weights(weights, occurrence.periods)
     return Calendar(occurrence.periods, rows, weighted, occurrence.calendar, occurrence.granular)
 

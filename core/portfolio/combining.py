@@ -73,14 +73,21 @@ class Subject:
         members: loss sets that are added, one at least.
         groups: number of groups.
         seed: of the pairing of members of other catalogues.
+        counted: first and last period whose losses count; all without.
 
     Raises:
-        InputError: members do not go together, or a group is not there.
+        InputError: members do not go together, or a group or period is not there.
         LimitError: there are too many groups.
         WorkStoppedError: the references do not fit, or nobody waits for the result.
     """
 
-    def __init__(self, members: Sequence[Member], groups: int, seed: int = 0) -> None:
+    def __init__(
+        self,
+        members: Sequence[Member],
+        groups: int,
+        seed: int = 0,
+        counted: Sequence[int] | None = None,
+    ) -> None:
         if not 1 <= groups <= MAX_GROUPS:
             raise LimitError(
                 f"{groups} groups are asked for, but there can be {MAX_GROUPS}",
@@ -91,8 +98,9 @@ class Subject:
         self.members = tuple(members)
         self.groups = groups
         self.seed = seed
+        self.counted = counted
         self.samples = members[0].samples
-        self.joint: Joint = join(members, seed)
+        self.joint: Joint = join(members, seed, counted)
         self.calendar = self.joint.calendar
         self._periods = _read_only(self.calendar.occurrences.periods)
         self._tables = [_frozen(member.table) for member in members]
@@ -302,7 +310,7 @@ class Subject:
     def whole(self) -> Subject:
         """The same with one group, of all that have one."""
         members = [replace(m, groups=np.minimum(m.groups, 0)) for m in self.members]
-        return Subject(members, 1, self.seed)
+        return Subject(members, 1, self.seed, self.counted)
 
     def located(
         self, whole: OccurrenceLosses, first: int = 0, last: int | None = None

@@ -73,6 +73,8 @@ KEYS = Report(
     scope="run",
 )
 Kind = Literal["oep", "aep"]
+MOST_KEYS = 10
+"""Events, and periods, of a point, unless others are asked for."""
 _TYPES = {"oep": OEP, "aep": AEP}
 _CELL_BYTES = 64
 _ROW_BYTES, _AMOUNT_BYTES = 24, 48
@@ -230,7 +232,7 @@ class Amounts(NamedTuple):
 
 
 def contribute(
-    subject: Subject, whole: OccurrenceLosses, aim: Aim, most_keys: int = 10
+    subject: Subject, whole: OccurrenceLosses, aim: Aim, most_keys: int = MOST_KEYS
 ) -> Contributions:
     """Tell what groups contribute to losses.
 
@@ -255,7 +257,7 @@ def contribute(
 
 
 def contribute_amounts(
-    subject: Subject, amounts: Amounts, aim: Aim, most_keys: int = 10
+    subject: Subject, amounts: Amounts, aim: Aim, most_keys: int = MOST_KEYS
 ) -> Contributions:
     """Tell what groups contribute to what a programme cedes or keeps.
 

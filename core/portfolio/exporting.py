@@ -188,7 +188,8 @@ def _stamp(rows: Rows, calendar: Calendar, occurrences: Indices) -> None:
     rows["EventId"] = happens.event_ids[occurrences]
     weights = calendar.weights
     rows["PeriodWeight"] = weights[rows["Period"] - 1] if len(weights) else 1 / calendar.periods
-    dates = calendar_dates(happens.dates[occurrences], granular=calendar.granular)
+    # Ids of a model without a calendar would be read back as dates.
+    dates = calendar_dates(happens.dates[occurrences] * calendar.dated, granular=calendar.granular)
     for name, values in dates._asdict().items():
         rows[name.capitalize()] = values
 

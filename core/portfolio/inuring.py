@@ -238,10 +238,11 @@ def _layers(programme: Programme, subject: Subject, calendar: Calendar) -> kerne
         covers[k] = _chosen(layer, "Scope", layer.scope, subject.names, "part")
         insures[k] = _chosen(layer, "ReinsPeril", layer.perils, perils and perils.names, "peril")
         terms[k] = list(layer.terms.values())
-        if layer.of_risks and subject.values is None:
+        needs_values = layer.kind == "SS" and subject.values is None
+        if layer.of_risks and (needs_values or not subject.names):
             raise InputError(
-                f"{layer.place} has terms of risks, and the losses are of no risks whose insured"
-                " value is known",
+                f"{layer.place} has terms of risks, and the losses are of no risks"
+                + " whose insured value is known" * needs_values,
                 hint="Use a loss set whose summaries are risks, and give their insured values.",
                 parameter="programme",
             )

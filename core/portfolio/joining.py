@@ -6,7 +6,10 @@ so that no year of one is tied to a year of the other. With P joint periods, per
 calendar takes ``order(j) mod p`` of a catalogue of p periods, where ``order`` is
 ``rng.Permutation(P, rng.derive(seed, "portfolio", catalogue, "periods"))``, and likewise each
 sample becomes another one (path ``"samples"``). The first catalogue stays as it is. Every period
-is taken P / p times, so means are those of the sets added.
+is taken P / p times, so means are those of the sets added. Years of independent catalogues are no
+dates that go together: a period's dates count from 1 March of the year of its first occurrence. So
+they keep their distances, those across the end of a year too, and their day of the year but for
+January and February of a leap year. Occurrences without dates come before all others.
 
 Or sets are models of the same risk, each of which has a share of the years: a blend. Its calendar
 has the periods of one model after those of the other; in each, nothing of other models happens.
@@ -24,14 +27,17 @@ import numpy as np
 from ..arrays import Floats, Indices, Mask
 from ..budget import current
 from ..errors import InputError
+from ..losses.inputs import calendar_dates, day_ids
 from ..losses.inputs.rows import INT_MAX
 from ..rng import Permutation, derive
 from ..slices import slices
-from ..sorting import order_of
+from ..sorting import order_of, starts_of
 from .assembling import picked, places_of
 from .losses import Calendar, Int32s, LossTable, Occurrences
 
 _MINUTES = 1440
+_BEFORE = 61 * _MINUTES
+"""More than from 1 January to 1 March, in days or minutes."""
 _OCCURRENCE_BYTES = 24
 _WEIGHT_BYTES = 32
 
@@ -72,14 +78,27 @@ class Joint:
     """Whether all samples stay as they are."""
 
 
-def join(members: Sequence[Member], seed: int = 0) -> Joint:
+def join(members: Sequence[Member], seed: int = 0, counted: Sequence[int] | None = None) -> Joint:
     """Bring the occurrences of members into one order.
 
+    Args:
+        members: one at least.
+        seed: of the pairing of catalogues.
+        counted: first and last joint period whose losses count; all without.
+
     Raises:
-        InputError: the members do not go together, or a factor is not above 0 and finite.
+        InputError: the members do not go together, a factor is not above 0 and finite, or
+            there is no such period.
         WorkStoppedError: the joint calendar does not fit, or nobody waits for it.
     """
     _check(members)
+    joint = _joined(members, seed)
+    if counted is not None:
+        _leave_out(joint, *counted)
+    return joint
+
+
+def _joined(members: Sequence[Member], seed: int) -> Joint:
     catalogues: list[list[int]] = []
     for m, member in enumerate(members):
         own = next((c for c in catalogues if _together(members[c[0]], member)), None)
@@ -109,6 +128,16 @@ def join(members: Sequence[Member], seed: int = 0) -> Joint:
             mapped[m] = drawn
     joint, events, sources = _interleave(calendars, found, seed)
     return Joint(joint, events, sources, mapped, in_order=False)
+
+
+def _leave_out(joint: Joint, low: int, high: int) -> None:
+    """Let no event happen before one joint period and after another."""
+    periods, numbers = joint.calendar.periods, joint.calendar.occurrences.periods
+    if high > periods:
+        message = f"filter.periods ends with {high}, and there are {periods:,} periods"
+        raise InputError(message, parameter="filter.periods", hint=f"End with {periods}")
+    joint.events[:, : np.searchsorted(numbers, low)] = -1
+    joint.events[:, np.searchsorted(numbers, high, side="right") :] = -1
 
 
 def _together(a: Member, b: Member) -> bool:
@@ -238,7 +267,7 @@ def _interleave(
         for k, calendar in enumerate(calendars)
     ]
     dates = [
-        np.tile(c.occurrences.dates * (_MINUTES if granular and not c.granular else 1), n)
+        np.tile(_within_year(c) * (_MINUTES if granular and not c.granular else 1), n)
         for c, n in zip(calendars, times, strict=True)
     ]
     ids = [np.tile(c.occurrences.event_ids, n) for c, n in zip(calendars, times, strict=True)]
@@ -264,6 +293,20 @@ def _interleave(
     sources = np.repeat(np.arange(len(counts)), counts)[order].astype(np.int32)
     placed = [picked(row, order, "calendar") for row in np.concatenate(events, axis=1)]
     return joint, np.stack(placed), sources
+
+
+def _within_year(calendar: Calendar) -> Indices:
+    """Dates from 1 March of the year in which their period begins; before these, ids of none."""
+    periods, _, dates = calendar.occurrences
+    if not calendar.dated:
+        own: Indices = dates - dates.max(initial=0) - _BEFORE
+        return own
+    starts = starts_of(periods.astype(np.int64))
+    years = calendar_dates(dates[starts[:-1]], granular=calendar.granular).year
+    march = day_ids(years, np.full_like(years, 3), np.ones_like(years))
+    begins = march * (_MINUTES if calendar.granular else 1)
+    within: Indices = dates - np.repeat(begins, np.diff(starts))
+    return within
 
 
 def _paired(calendar: Calendar, periods: int, seed: int | None, catalogue: int) -> Indices:

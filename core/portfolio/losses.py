@@ -56,7 +56,7 @@ class Occurrences(NamedTuple):
     """From 1 on, shape (occurrences,)."""
     event_ids: Int32s
     dates: Indices
-    """Days, or minutes if ``granular``; all 0 where a model has no dates."""
+    """Days, or minutes if ``granular``; where a model has no dates, ids that order, or all 0."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

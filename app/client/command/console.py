@@ -36,6 +36,19 @@ _NAMES = re.compile(rf"(?<!run input RUN )(?<![\w./-])(?=\w+_)({_OPTIONS})=?(?!\
 """Options as the service and Python name them, unless they are words or parts of a path."""
 _MEMBERS = re.compile(r"\b(reports)\.\d+|\boptions\.(\w+)|\binputs\.(\w+)")
 """Members of the body that creates a run, each of which is an option."""
+_JSON = tuple(
+    (re.compile(pattern), option)
+    for pattern, option in (
+        (r'\{"layers": \[…\]\}', "--programme FILE"),
+        (r'\{"perils": .*?\}\}', "--perils FILE"),
+        (r'\{"blend": \{"([^"]+)": …\}\}', r"--blend \1=…"),
+        (r'\{"currency": "(\w+)"\}', r"--currency \1"),
+        (r'"of": "(\w+)"', r"--of \1"),
+        (r'\{"group_by": \["([^"]+)"\]\}?', r"--group-by \1"),
+        (r', "insured_value": …\}', " --insured-value NAME"),
+    )
+)
+"""Members of a question about loss sets, as messages quote them, and the option for each."""
 _USAGE = frozenset(
     {"option", "report", "not-acceptable", "unprocessable", "pipeline", "shape", "selection"}
 )
@@ -114,6 +127,8 @@ def told(error: BaseException, args: argparse.Namespace | None = None) -> str:
     elif isinstance(error, ProblemError):
         text = error.said(hint_of(error.problem, command=True))
         text = _MEMBERS.sub(lambda name: f"--{name[name.lastindex or 0].replace('_', '-')}", text)
+        for member, option in _JSON:
+            text = member.sub(option, text)
         source = error.problem.get("source")
         if source in INPUTS and (file := getattr(args, source, None)) is not None:
             text = text.replace(f"{source}: ", f"--{source.replace('_', '-')} {file}: ", 1)

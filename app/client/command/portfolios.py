@@ -159,7 +159,7 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
         **_answered(FORMATS),
     }
     new_command(group, "query", _query, "answer a question about loss sets", asked)
-    priced = {"programme FILE": layers, **_SETS, **_PRICE, **_answered(FORMATS[:6])}
+    priced = {"programme FILE": layers, **_SETS, **_PRICE, **_answered(FORMATS[:5])}
     about = "print what the layers of a programme are expected to cost"
     new_command(group, "price", _price, about, priced)
 

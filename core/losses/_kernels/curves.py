@@ -35,6 +35,8 @@ _SIGN = 0x7FFFFFFFFFFFFFFF
 _LIFT = 0.0001
 """Return periods this much above that of the largest loss are still read, as the peer does."""
 
+_SLACK = 1e-9
+"""Part of a return period by which sums of weights may miss it, where TVaR, ours, is by weight."""
 _WORTH_SPREADING = 100
 """Losses of a curve from which on they are brought into buckets first."""
 
@@ -283,6 +285,7 @@ def _read_curve(
     loss_before = 0.0
     mean = 0.0
     weighted = 0.0
+    reach = 1.0 + _SLACK if weighing.by_weight else 1.0
     for j in range(len(values)):
         weight = weighing.weights[years[j] - 1] * weighing.scale
         if weight == 0.0:
@@ -295,9 +298,9 @@ def _read_curve(
             highest = period + _LIFT
         tail = mean
         count = i
-        while k < len(returns) and period <= returns[k]:
+        while k < len(returns) and period <= returns[k] * reach:
             if returns[k] <= highest:
-                at = _interpolate(returns[k], before, loss_before, period, loss)
+                at = _interpolate(max(returns[k], period), before, loss_before, period, loss)
                 tail -= (tail - at) / count
                 count += 1
                 read[0, k] = at

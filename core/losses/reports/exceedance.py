@@ -311,7 +311,10 @@ def _rows(blocks: Sequence[_Block], batch: Batch, dtype: np.dtype[np.void]) -> R
 
 
 def _choose(setting: RunSetting) -> dict[int, frozenset[int]]:
-    """Calculations that the letters ask for; numerical means come with any other of EPT."""
+    """Calculations that the letters ask for; numerical means come with any other of EPT.
+
+    Where there are no samples, they come alone.
+    """
     chosen: dict[int, set[int]] = {OEP: set(), AEP: set()}
     for letter in setting.options.curves:
         calculation = _LETTERS[letter.lower()]
@@ -321,6 +324,8 @@ def _choose(setting: RunSetting) -> dict[int, frozenset[int]]:
     for calculations in chosen.values():
         if calculations - {_PER_SAMPLE}:
             calculations.add(MEAN_DAMAGE)
+        if setting.header.len_sample == 0:
+            calculations &= {MEAN_DAMAGE}
     return {kind: frozenset(calculations) for kind, calculations in chosen.items()}
 
 

@@ -157,6 +157,10 @@ def test_sets_of_other_catalogues_are_added_by_period_in_a_seeded_pairing(
     answer = desk.ask(loss_sets=asked(1)["loss_sets"], report="averages", float_width=8)
     expected = expected_mean(Book().whole()) + expected_mean(Book(seed=2).whole())
     assert means(rows_of(answer, "aal"))[1] == pytest.approx(expected)
+    of_periods = asked(1) | {"report": "periods", "return_periods": None}
+    everything = rows_of(desk.ask(**of_periods), "plt")
+    some = rows_of(desk.ask(**of_periods, filter={"periods": [3, 7]}), "plt")
+    assert some == [row for row in everything if 3 <= row["Period"] <= 7] != []
 
 
 def layered(losses: list[float]) -> float:
@@ -309,7 +313,6 @@ def test_curves_are_drawn(desk: Desk) -> None:
         ({"rates": {"USD": 1}}, "rates need the currency", ""),
         ({"report": "layers"}, "report layers needs a programme", ""),
         ({"of": "net"}, '"of": "net" needs a programme', ""),
-        ({"of": "gross"}, '"of": "gross" needs a programme', ""),
         ({"insured_value": "TIV"}, "insured values are for a programme", ""),
         ({"programme": {"layers": [{**CXL, "OccLimt": 1}]}}, "OccLimt is no field", "OccLimit"),
         ({"programme": {"layers": [{**CXL, "OccLimit": -1}]}}, "layers[0].OccLimit is -1", ""),
@@ -385,13 +388,21 @@ def test_too_many_groups_name_the_setting(tmp_path_factory: pytest.TempPathFacto
     assert (problem["allowed"], problem["limit"]) == (1, "groups")
 
 
-def test_insured_values_let_layers_have_terms_of_risks(desk: Desk) -> None:
+def test_layers_have_terms_of_risks_where_groups_are_risks(desk: Desk) -> None:
     layer = {"ReinsNumber": 1, "ReinsType": "PR", "RiskAttachment": 100, "RiskLimit": 300}
     asked = {"programme": {"layers": [layer]}, "report": "layers", "float_width": 8}
-    refused = desk.ask(**asked)
-    assert "insured value" in refused.json()["detail"]
-    answer = desk.ask(**asked, group_by=["SummaryId"], insured_value="TIV")
+    for by in ([], ["Region"]):
+        problem = desk.ask(**asked, group_by=by).json()
+        assert problem["detail"] == "layers[0] has terms of risks, and groups are none"
+        assert '{"group_by": ["SummaryId"]}' in problem["hint"]
+    answer = desk.ask(**asked, group_by=["SummaryId"])
     samples = rows_of(answer, "layers")[0]
+    # Insured values change nothing but a surplus share, which needs them.
+    more = desk.ask(**asked, group_by=["SummaryId"], insured_value="TIV")
+    assert rows_of(more, "layers")[0] == samples
+    surplus = {"programme": {"layers": [{**layer, "ReinsType": "SS"}]}, "report": "layers"}
+    problem = desk.ask(**surplus, group_by=["SummaryId"]).json()
+    assert '"insured_value": …' in problem["hint"]
     expected = sum(
         min(max(loss - 100, 0), 300)
         for (period, _, event), (key, loss) in itertools.product(
@@ -400,6 +411,20 @@ def test_insured_values_let_layers_have_terms_of_risks(desk: Desk) -> None:
         if key[0] == event and key[2]
     )
     assert samples["ExpectedLoss"] == pytest.approx(expected / 20 / SAMPLES)
+
+
+def test_insured_values_are_converted_with_the_losses_and_have_no_weight(desk: Desk) -> None:
+    risks = b"Period,SampleId,SummaryId,Loss\n1,1,1,100\n2,1,2,100\n"
+    info = desk.info("summary_id,TIV\n1,1000\n2,400\n")
+    path = f"/v1/portfolios/loss-sets/usd?form=ylt&no_of_periods=2&currency=USD&summary_info={info}"
+    assert desk.send("PUT", path, content=risks).status_code == 201
+    layer = {"ReinsNumber": 1, "ReinsType": "SS", "RiskAttachment": 200, "RiskLimit": 600}
+    asked = {"programme": {"layers": [layer]}, "report": "recoveries", "insured_value": "TIV"}
+    asked |= {"group_by": ["SummaryId"], "currency": "EUR", "rates": {"USD": 0.5}}
+    # Of 500 a layer of 200 to 800 has 300, of 200 nothing.
+    for weight, recovered in ((1.0, 30.0), (2.0, 60.0)):
+        answer = desk.ask(**asked, loss_sets=[{"id": "usd", "weight": weight}])
+        assert [row["CededLoss"] for row in rows_of(answer, "recoveries")] == [recovered]
 
 
 def test_what_was_prepared_is_given_up_when_memory_is_short(desk: Desk) -> None:
@@ -495,6 +520,41 @@ def test_defaults_and_odd_terms_of_a_programme_are_noted(desk: Desk) -> None:
     assert len(found) == 2
     assert found[0].startswith("layers[0]: without Reinstatement")
     assert "below a millionth of the largest annual loss" in found[1]
+
+
+def test_of_gross_asks_for_what_there_is_without_a_programme(desk: Desk) -> None:
+    said = desk.ask(report="averages", of="gross")
+    assert rows_of(said, "aal") == rows_of(desk.ask(report="averages"), "aal")
+
+
+def test_events_of_a_filter_that_have_no_loss_are_noted(desk: Desk) -> None:
+    answer = desk.ask(report="averages", filter={"events": "1-900, 2, 77"})
+    assert "Of filter.events no loss set has a loss of 77" in notes_of(answer)
+    assert not any("filter.events" in n for n in notes_of(desk.ask(filter={"events": "1-900"})))
+
+
+def test_an_event_may_have_the_number_0(desk: Desk) -> None:
+    path = "/v1/portfolios/loss-sets/zero?form=ylt&no_of_periods=2"
+    desk.send("PUT", path, content=b"Period,EventId,Loss\n1,0,5\n2,1,7\n")
+    answer = desk.ask(
+        loss_sets=[{"id": "zero"}], report="periods", filter={"events": "0"}, float_width=8
+    )
+    assert [row["Loss"] for row in rows_of(answer, "plt")] == [5.0]
+
+
+def test_lists_of_keys_that_are_cut_are_noted(desk: Desk) -> None:
+    table = "Period,EventId,Loss\n" + "".join(f"{k},{k},{k}\n" for k in range(1, 13))
+    path = "/v1/portfolios/loss-sets/many?form=ylt&no_of_periods=12"
+    desk.send("PUT", path, content=table.encode())
+
+    def noted(years: int) -> list[str]:
+        asked = {"report": "contributions", "return_periods": [years], "curves": "F"}
+        notes = notes_of(desk.ask(loss_sets=[{"id": "many"}], **asked))
+        return [note for note in notes if note.startswith("Table keys has the 10")]
+
+    # A VaR is of one period, and all twelve, of an event each, are in the tail of the last one.
+    assert noted(12) == []
+    assert "2 of 4 such lists" in noted(1)[0]
 
 
 def test_noise_of_samples_beyond_a_band_is_noted(desk: Desk) -> None:

@@ -320,6 +320,40 @@ def test_means_that_a_set_lacks_are_left_out_of_a_sum(
     assert desk.send("GET", f"{SETS}/e").json()["means"] is True
 
 
+@pytest.mark.parametrize("report", ["summary", "curves", "averages", "periods", "layers"])
+def test_a_set_of_means_alone_is_answered_by_them(desk: Desk, report: str) -> None:
+    put(desk, "m?form=ylt&no_of_periods=4", b"Period,SampleId,Loss\n1,-1,5\n2,-1,7\n")
+    more = {"programme": TOWER} if report == "layers" else {}
+    answer = desk.ask(loss_sets=[{"id": "m"}], report=report, **more).json()
+    assert "numerical means only" in answer["notes"][0]
+    assert all(map(of_means, rows_of(answer)))
+    tables = answer["tables"]
+    assert [row["MeanLoss"] for row in tables.get("aal", [])] in ([], [3.0])
+    curve = {r["ReturnPeriod"]: r["Loss"] for r in tables.get("ept", []) if r["EPType"] == 3}
+    assert curve in ({}, {4.0: 7.0, 2.0: 5.0}, {2.0: 5.0, 1.0: 0.0})
+
+
+def test_what_a_set_of_means_alone_cannot_tell_is_refused(desk: Desk) -> None:
+    put(desk, "m?form=ylt&no_of_periods=4", b"Period,SampleId,Loss\n1,-1,5\n2,-1,7\n")
+    put(desk, "y?form=elt&no_of_periods=40&samples=3", ELT + b"1,0.5,100,20,10,1000\n")
+    for report in ("contributions", "uncertainty"):
+        problem = desk.ask(loss_sets=[{"id": "m"}], report=report).json()
+        assert "is of samples, and there are numerical means only" in problem["detail"]
+    parts = [{"id": "m", "samples": "repeat"}, {"id": "y"}]
+    assert "m has 0 samples" in desk.ask(loss_sets=parts, report="averages").json()["detail"]
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "ndjson", "arrow", "parquet"])
+def test_a_dimension_with_the_name_of_a_column_is_refused_in_every_format(
+    desk: Desk, form: str
+) -> None:
+    put(desk, "y?form=ylt&no_of_periods=4", b"Period,Loss,MeanLoss\n1,5,a\n2,7,b\n")
+    asked = {"loss_sets": [{"id": "y"}], "report": "averages", "group_by": ["MeanLoss"]}
+    answer = desk.ask(form, **asked)
+    assert answer.status_code == 400
+    assert "AAL has a column 'MeanLoss' already" in answer.json()["detail"]
+
+
 def rows_of(answer: dict[str, Any]) -> list[dict[str, float]]:
     return [row for rows in answer["tables"].values() for row in rows]
 

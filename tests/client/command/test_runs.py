@@ -477,6 +477,10 @@ def test_a_single_report_goes_into_a_folder_that_is_named_as_one(
         ("aggregate x.bin", "aggregate is a command of thalweg-server"),
         ("post P1.bin P2.bin --report melt", "thalweg run create"),
         (f"run compute {RUN} --report ept --return-periods 0.004", "250 for the probability"),
+        (
+            "portfolio price tower.json wind --format bin",
+            "'json', 'csv', 'ndjson', 'arrow', 'parquet'",
+        ),
         (f"run compute {RUN} --report ept --return-periods 250y", "whole number of years"),
     ],
 )
@@ -501,6 +505,11 @@ def test_members_of_a_run_are_told_as_options() -> None:
     assert "--return-periods.1 must be" in told(ProblemError(422, problem))
     problem = {"code": "option", "detail": "reports.0: there is no report 'x'"}
     assert "--reports: there is no" in told(ProblemError(422, problem))
+    problem |= {"detail": '"of": "net" needs a programme', "hint": 'Give {"layers": […]}'}
+    assert "--of net needs a programme. Give --programme FILE" in told(ProblemError(422, problem))
+    problem["hint"] = 'Give {"group_by": ["SummaryId"], "insured_value": …}, of a loss set'
+    said = "Give --group-by SummaryId --insured-value NAME, of a loss set"
+    assert said in told(ProblemError(422, problem))
     refused: dict[str, object] = {
         "code": "seal-refused",
         "detail": "no",

@@ -131,13 +131,15 @@ def test_columns_and_digits_are_those_of_the_reports() -> None:
 
 
 def test_a_set_without_dates_is_read_as_one_without() -> None:
-    table, calendar = loss_set({(7, 1, 1): 1.5}, [(3, 99, 7)], dated=False)
-    assert happenings(calendar) == [(3, 0, 7)]
+    losses = {(7, 1, 1): 1.5, (8, 1, 1): 1.0}
+    table, calendar = loss_set(losses, [(3, 99, 7), (3, 98, 8)], dated=False)
+    # Ids of the model's own are no dates, but an order.
+    assert happenings(calendar) == [(3, 98, 8), (3, 99, 7)]
     encoder = CsvEncoder(EXPORTS["splt"], 8)
     body = bytes(encoder.header()) + bytes(encoder.encode(exported("splt", table, calendar)))
     made = import_table("splt", body, Given(periods=PERIODS))
     assert not made.calendar.dated
-    assert happenings(made.calendar) == [(3, 0, 7)]
+    assert happenings(made.calendar) == [(3, 0, 7), (3, 0, 8)]
 
 
 @pytest.mark.parametrize("dated", [True, False])
@@ -151,7 +153,7 @@ def test_an_event_that_happens_twice_on_a_date_is_read_as_repeated(*, dated: boo
         import_table("splt", columns, Given(periods=PERIODS))
     made = import_table("splt", columns, Given(periods=PERIODS, repeated=True))
     assert losses_of(made.table) == losses
-    assert happenings(made.calendar) == happenings(calendar)
+    assert happenings(made.calendar) == [(p, d * dated, e) for p, d, e in happenings(calendar)]
     part = {name: np.append(values, values[0]) for name, values in columns.items()}
     with pytest.raises(InputError, match="event 7 has other losses"):
         import_table("splt", part, Given(periods=PERIODS, repeated=True))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from core.errors import InputError, LimitError
 from core.losses._kernels.annual import DEVIATION, MEAN
+from core.losses.inputs import day_ids
 from core.portfolio.combining import Subject
 from core.portfolio.curves import averages
 from core.portfolio.joining import Member, join
@@ -106,6 +107,45 @@ def test_a_pairing_depends_on_its_seed_and_leaves_the_first_as_it_is() -> None:
     assert joint.mapped[1][0] == 0
 
 
+def _day(text: str) -> int:
+    year, month, day = (np.array([int(part)]) for part in text.split("-"))
+    return int(day_ids(year, month, day)[0])
+
+
+@pytest.mark.parametrize("granular", [False, True])
+@pytest.mark.parametrize("year", [2031, 2048, 2050])
+def test_dates_of_other_catalogues_go_together_by_the_day_of_the_year(
+    year: int, *, granular: bool
+) -> None:
+    """Events 1 and 2 are of the year 2031, 11 to 13 of another, of which one is in the next."""
+    one = ((1, _day("2031-06-01"), 1), (1, _day("2031-12-31"), 2))
+    texts = (f"{year}-05-31", f"{year}-06-02", f"{year + 1}-01-02")
+    other = [(1, _day(text), event) for event, text in enumerate(texts, 11)]
+    cases = [
+        SetCase(1, {(event, 1, 1): 1.0 for _, _, event in c}, 1, tuple(c)) for c in (one, other)
+    ]
+    members = [case.member() for case in cases]
+    if granular:
+        calendar = members[1].calendar
+        minutes = calendar.occurrences._replace(dates=calendar.occurrences.dates * 1440 + 600)
+        members[1] = replace(
+            members[1], calendar=replace(calendar, occurrences=minutes, granular=True)
+        )
+    _, events, dates = join(members).calendar.occurrences
+    assert events.tolist() == [11, 1, 12, 2, 13]
+    wanted = [840, 2040, 304_680, 3480] if granular else [1, 1, 212, 2]
+    assert np.diff(dates).tolist() == wanted
+
+
+def test_occurrences_without_dates_come_first_by_their_ids() -> None:
+    dated = SetCase(1, {(1, 1, 1): 1.0}, 1, ((1, _day("2031-01-01"), 1),)).member()
+    own = SetCase(1, {(e, 1, 1): 1.0 for e in (5, 9)}, 1, ((1, 11_688, 9), (1, 11_690, 5))).member()
+    members = [dated, replace(own, calendar=replace(own.calendar, dated=False))]
+    joint = join(members).calendar
+    assert joint.occurrences.event_ids.tolist() == [9, 5, 1]
+    assert not joint.dated
+
+
 @given(SEEDS)
 def test_losses_of_a_period_are_at_least_those_of_an_occurrence(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -113,6 +153,23 @@ def test_losses_of_a_period_are_at_least_those_of_an_occurrence(seed: int) -> No
     members = [c.member(factor=1.1) for c in (first, other(rng, first))]
     cells = Subject(members, 3).cells()
     assert (cells.largest <= cells.sums).all()
+
+
+@pytest.mark.parametrize("models", [(None, None), (("a", 0.3), ("b", 0.7))])
+def test_periods_that_count_are_those_of_the_joint_calendar(
+    models: tuple[tuple[str, float] | None, ...],
+) -> None:
+    first = SetCase(1, {(k, 1, 1): float(k) for k in (1, 2, 4, 8)}, 4, ((1, 0, 1), (2, 0, 2)))
+    second = SetCase(1, {(9, 1, 1): 100.0}, 2, ((2, 0, 9),))
+    pair = zip((first, second), models, strict=True)
+    members = [replace(case.member({1: 0}), model=model) for case, model in pair]
+    whole = Subject(members, 1, 3).cells()
+    last = 4 if models[0] is None else 6
+    for k in range(1, last + 1):
+        alone = Subject(members, 1, 3, (k, k)).cells()
+        assert alone.sums.tolist() == whole.sums[whole.periods == k].tolist()
+    with pytest.raises(InputError, match=f"there are {last} periods"):
+        Subject(members, 1, 3, (1, last + 1))
 
 
 def test_members_that_do_not_go_together_are_refused() -> None:

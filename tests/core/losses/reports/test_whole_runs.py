@@ -197,6 +197,15 @@ def test_tvar_by_weight_is_the_mean_of_the_worst_years_by_their_weight() -> None
     assert tails["Loss"].tolist() == pytest.approx([8.5 / 0.25, 14.0 / 0.5, 20.0])
 
 
+def test_a_level_is_not_missed_by_the_rounding_of_a_sum_of_weights() -> None:
+    # Ten times 0.05 are less than 0.5 by the last bit, and by count the peer has no loss there.
+    case = _one_sample([100.0] * 10 + [0.0], weights=(0.05,) * 10 + (0.5,), returns=(3, 2))
+    for options, loss in ((RunOptions(tvar="weight"), 100.0), (RunOptions(tvar="count"), 0.0)):
+        rows = compute(case, reports=["ept"], options=options)["ept"]
+        rows = rows[rows["EPCalc"] == 2]
+        assert rows[rows["EPType"] % 2 == 1]["Loss"].tolist() == [100.0, loss] * 2
+
+
 def test_equal_losses_are_ordered_by_period_whatever_the_order_of_the_stream() -> None:
     weights = (0.1, 0.2, 0.3, 0.4)
     case = _one_sample([7.0, 7.0, 7.0, 7.0], weights=weights)
