@@ -13,9 +13,9 @@ SETS, QUERY = "/v1/portfolios/loss-sets", "/v1/portfolios/query"
 ONE = f"{SETS}/{{ident}}"
 
 
-def tower(layers: int) -> Mapping[str, object]:
+def tower(layers: int, peril: str | None = None) -> Mapping[str, object]:
     """A programme of layers above each other."""
-    types = {"ReinsType": "CXL", "OccLimit": 1e4}
+    types = {"ReinsType": "CXL", "OccLimit": 1e4} | ({"ReinsPeril": peril} if peril else {})
     return {
         "layers": [
             {**types, "ReinsNumber": n, "OccAttachment": 1e4 * n} for n in range(1, layers + 1)
@@ -99,11 +99,16 @@ for _form, _encoding in (("blocks", "arrow"), ("selt", "csv"), ("splt", "parquet
     TABLE.add(f"GET {ONE}/losses", f"{_form} in {_encoding}", exporting(_form, _encoding))
 
 
+_OF_POINTS = {"curves", "contributions", "uncertainty"}
+
+
 def asking(form: str = "json", **members: object) -> Prepare:
     """A question about a loss set, after one about another."""
 
+    points = {"return_periods": [100, 50]} if members["report"] in _OF_POINTS else {}
+
     def body(name: str) -> Mapping[str, object]:
-        return {"loss_sets": [{"id": name}], "return_periods": [100, 50], **members}
+        return {"loss_sets": [{"id": name}], **points, **members}
 
     def prepare(desk: Desk) -> Request:
         made(desk, 3, "small"), made(desk, 4000, "a")
@@ -123,7 +128,7 @@ _PERILS = {"WW1": "1-500000", "EQ": "500001-1000000"}
 TABLE.add(
     f"POST {QUERY}",
     "layers of perils",
-    asking("csv", report="layers", programme=tower(3), perils=_PERILS),
+    asking("csv", report="layers", programme=tower(3, "WW1"), perils=_PERILS),
 )
 
 
@@ -133,7 +138,7 @@ def asking_with_everything_at_its_largest(desk: Desk) -> Request:
     body = {
         "loss_sets": [{"id": "a"}],
         "filter": {"events": "1-900000", "dimensions": {str(n): ["x"] for n in range(9000)}},
-        "programme": tower(100),
+        "programme": tower(100, "7"),
         "perils": {str(n): f"{111 * n + 1}-{111 * n + 111}" for n in range(9000)},
         "return_periods": [*range(1, 1000)],
     }
