@@ -183,7 +183,7 @@ def _filler(dtype: np.dtype[np.generic], value: float) -> np.generic:
     if dtype.kind in "fc":
         holds = bool(np.isfinite(result)) or not math.isfinite(value)
     else:
-        holds = bool(result == value)
+        holds = result.item() == value  # exactly, as numpy would not compare an int with a float
     if not holds:
         raise refused
     return result

@@ -227,6 +227,15 @@ def test_what_changes_no_batch_changes_no_digest() -> None:
     )
 
 
+def test_large_integers_keep_their_digits() -> None:
+    stages = [{"op": "filter", "pred": "greater", "args": {"field": "x", "value": 2**53}}, BATCH]
+    parsed = parse_pipeline(spec(SOURCE, *stages, {"op": "pad", "value": 2**53 + 1}))
+    assert parse_pipeline(parsed.to_json()).digest == parsed.digest
+    assert b'"value":9007199254740993' in parsed.canonical
+    # What was compared as float64 gave other items: not the pipeline of earlier versions.
+    assert b'"exact":true' in parsed.canonical
+
+
 @pytest.mark.parametrize(
     ("fn", "hint"),
     [
