@@ -59,6 +59,7 @@ def bounded(name: str, length: int) -> int:
 
 
 Arguments = Mapping[str, Any]
+MAX_NAME = 200
 NUMBERS = "biuf"
 """Kinds of dtypes that are numbers."""
 _ARRAYS = (
@@ -128,10 +129,11 @@ class Args:
         return value
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A non-empty name."""
+        """Text of 1 to :data:`MAX_NAME` printable characters."""
         value = self._arguments.get(name, default)
-        if not isinstance(value, str) or not value:
-            raise refuse(f"{name} is {_found(value)}", "Give a name.")
+        if not isinstance(value, str) or not 0 < len(value) <= MAX_NAME or not value.isprintable():
+            hint = f"Give a name of 1 to {MAX_NAME} printable characters."
+            raise refuse(f"{name} is {_found(value):.60}", hint)
         return value
 
     def texts(self, name: str) -> list[str]:

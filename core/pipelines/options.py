@@ -14,12 +14,12 @@ from fractions import Fraction
 from typing import Any, Final
 
 from ..errors import names_hint
+from ..iterate.options import MAX_NAME
 
 Checker = Callable[[Any], Any]
 
 MAX_ITEMS = 1 << 48
 """Most items, because a permutation can have no more."""
-MAX_NAME = 200
 MAX_ARGUMENTS = 4096
 """Characters of JSON of the arguments of a function."""
 MAX_SEED = (1 << 63) - 1

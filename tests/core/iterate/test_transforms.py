@@ -97,6 +97,8 @@ def test_named_random_transforms() -> None:
         ("length", {"field": "i"}),
         ("rename", {"field": "i", "to": "f"}),
         ("rename", {"field": "i", "to": ""}),
+        ("rename", {"field": "i", "to": "j" * 201}),
+        ("length", {"field": "w", "to": "a\0b"}),
         ("select", {"fields": []}),
         ("select", {"fields": ["i", "i"]}),
         ("select", {"fields": ["none"]}),
