@@ -204,7 +204,14 @@ def _clipping(low: int, high: int, dtype: np.dtype[Any]) -> Callable[[Array], Ar
 def _absolute(arguments: Arguments, schema: Schema) -> Transform:
     """Absolute value."""
     field = Args(arguments, schema, ("field",)).field("iuf")
-    return _elementwise(schema, field, field, np.abs)
+
+    def run(values: Array) -> Array:
+        found = np.abs(values)
+        if (found < 0).any():
+            raise CastingError(f"{field.dtype} has no absolute value of {found.min()}")
+        return found
+
+    return _elementwise(schema, field, field, run)
 
 
 def _sqrt(arguments: Arguments, schema: Schema) -> Transform:
@@ -275,6 +282,8 @@ def _jitter(arguments: Arguments, schema: Schema) -> RandomTransform:
     """Add a random number from -amount to amount to all elements of an item."""
     args = Args(arguments, schema, ("field", "amount"))
     field, amount = args.field(), args.number("amount")
+    if amount < 0:
+        raise refuse(f"amount is {amount}", "Give the largest change, from 0.")
     dtype = _real(field)
 
     def function(block: Block, draws: Draws) -> Block:
@@ -303,6 +312,8 @@ def _flip(arguments: Arguments, schema: Schema) -> RandomTransform:
     field, probability = args.field(NUMBERS + "c"), args.number("probability", 0.5)
     axis = arguments.get("axis", -1)
     dimensions = 0 if field.ragged else len(field.shape)
+    if not dimensions:
+        raise refuse(f"field {field.name!r} has no axes to flip")
     if type(axis) is not int or not -dimensions <= axis < dimensions:
         raise refuse(f"axis is {axis!r} of {dimensions}")
     if not 0 <= probability <= 1:

@@ -16,6 +16,8 @@ from ...iterate.positions import Range, Reordering
 from ..options import Option, Refused, mapping, name, names, one_of, optional, seed, span, weights
 from ..stage import BuildContext, Operation, Options
 
+_ORDERS = ("permute", "shuffle")
+"""Stages that draw an order, which depends on the input they are in."""
 _OF_FRAMES = ("data", "index", "nav")
 """Fields that frames have, whether or not they are asked for."""
 
@@ -135,9 +137,19 @@ def _complete_zip(options: Options, inputs: int) -> None:
 def _zip_note(context: BuildContext, built: Stage) -> str | None:
     lengths = [stage.length or 0 for stage in context.inputs if isinstance(stage, Indexed)]
     used = built.length if isinstance(built, Indexed) else None
-    if used is None or used == max(lengths):
-        return None
-    return f"uses {used:,} of the {max(lengths):,} items of its longest input"
+    notes = []
+    if used is not None and used != max(lengths):
+        notes.append(f"uses {used:,} of the {max(lengths):,} items of its longest input")
+    orders = [
+        {(stage.op, stage.options["seed"]) for stage in stages if stage.op in _ORDERS}
+        for stages in context.spec.inputs
+    ]
+    if len(set().union(*orders)) < sum(map(len, orders)):
+        notes.append(
+            "orders each input in its own way, though seeds are equal: to keep together what"
+            " belongs together, zip first, then permute or shuffle"
+        )
+    return "; it ".join(notes) or None
 
 
 def _mix_note(context: BuildContext, _built: Stage) -> str | None:

@@ -11,7 +11,6 @@ import pytest
 from core.errors import PipelineError, TransformError
 from core.iterate.base import Field
 from core.iterate.mapping import named_filter, named_map
-from core.iterate.positions import Range
 from core.iterate.sources import ArraySource
 from core.iterate.transforms import PREDICATES, RANDOM_TRANSFORMS, TRANSFORMS
 from tests.core.iterate.items import MIXED, one
@@ -105,6 +104,7 @@ def test_named_random_transforms() -> None:
         ("uniform", {"to": "i"}),
         ("flip", {"field": "i"}),
         ("flip", {"field": "m", "axis": 2}),
+        ("jitter", {"field": "m", "amount": -1}),
         ("flip", {"field": "m", "probability": 2}),
     ],
 )
@@ -238,10 +238,20 @@ def test_integers_are_clipped_exactly(
     assert clipped.schema[0].dtype == np.dtype(dtype)
 
 
+def test_a_least_integer_has_no_absolute_value() -> None:
+    stage = ArraySource({"x": np.array([-127, 127, -128], np.int8)})
+    with pytest.raises(TransformError, match="item at position 2: int8 has no absolute value"):
+        one(named_map(stage, "absolute", {"field": "x"}), "x")
+    with pytest.raises(PipelineError, match="field 'x' has no axes to flip"):
+        named_map(stage, "flip", {"field": "x"})
+
+
 def test_floats_are_clipped_to_integers_or_refused() -> None:
-    stage = ArraySource({"x": np.array([np.inf, -1.5, 2.5, 1e300, np.nan])})
+    values = np.array([np.inf, -1.5, 2.5, 1e300, np.nan])
+    stage = ArraySource({"x": values})
     args = {"field": "x", "low": -1, "high": 2**62, "dtype": "i8"}
-    assert one(Range(named_map(stage, "clip", args), stop=4), "x") == [2**62, -1, 2, 2**62]
+    numbers = ArraySource({"x": values[:4]})
+    assert one(named_map(numbers, "clip", args), "x") == [2**62, -1, 2, 2**62]
     with pytest.raises(TransformError, match="item at position 4: NaN is no number of int64"):
         one(named_map(stage, "clip", args), "x")
     with pytest.raises(PipelineError, match=r"float64 has no 0 or no 9007199254740993"):
