@@ -165,13 +165,15 @@ class ReaderWithLimit(ReaderWithLimitBase):
         num_iter: 0 for no records, None for no limit.
 
     Raises:
-        ArgumentError: ``num_iter`` is negative.
+        ArgumentError: ``num_iter`` is no whole number from 0.
     """
 
     def __init__(self, reader: Reader, num_iter: int | None = 1) -> None:
         super().__init__(reader)
-        if num_iter is not None and num_iter < 0:
-            raise ArgumentError(f"num_iter is {num_iter}", hint="None means no limit.")
+        if num_iter is not None and (not isinstance(num_iter, int) or num_iter < 0):
+            raise ArgumentError(
+                f"num_iter is {num_iter!r}", hint="A whole number; None means no limit."
+            )
         self.num_iter = num_iter
         self._left = num_iter
         self._lock = threading.Lock()
