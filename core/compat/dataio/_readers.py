@@ -170,10 +170,8 @@ class ReaderWithLimit(ReaderWithLimitBase):
 
     def __init__(self, reader: Reader, num_iter: int | None = 1) -> None:
         super().__init__(reader)
-        if num_iter is not None and (not isinstance(num_iter, int) or num_iter < 0):
-            raise ArgumentError(
-                f"num_iter is {num_iter!r}", hint="A whole number; None means no limit."
-            )
+        if num_iter is not None and (num_iter < 0 or num_iter % 1):
+            raise ArgumentError(f"num_iter is {num_iter}", hint="None means no limit.")
         self.num_iter = num_iter
         self._left = num_iter
         self._lock = threading.Lock()
