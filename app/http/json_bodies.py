@@ -129,6 +129,8 @@ def _not_json(what: str, text: bytes | bytearray | str, e: orjson.JSONDecodeErro
     place = f"from character {e.pos + 1} on, {found!r}"
     if not found:
         place = "it ends too early" if e.doc or not text else "its bytes are not UTF-8"
+    if "infinity" in e.msg:
+        return BadRequestError(f"{what} has a number that is too large: {place}")
     hint = _QUOTES if found[:1] == "'" or found[:1].isalpha() else None
     return BadRequestError(f"{what} is not JSON: {place}", hint=hint)
 

@@ -22,7 +22,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -88,7 +88,19 @@ class Field:
 Schema = tuple[Field, ...]
 
 
-class Indexed(ABC):
+class _Given(ABC):
+    """Keeps the options that a stage was made with."""
+
+    given: Mapping[str, object]
+
+    def __new__(cls, *_arguments: object, **options: object) -> Self:
+        """Make a stage."""
+        made = super().__new__(cls)
+        made.__dict__["given"] = options
+        return made
+
+
+class Indexed(_Given):
     """A stage with random access."""
 
     schema: Schema
@@ -108,7 +120,7 @@ class Indexed(ABC):
         """
 
 
-class Sequential(ABC):
+class Sequential(_Given):
     """A stage whose items come one after another."""
 
     schema: Schema

@@ -196,7 +196,7 @@ class BucketBatch:
             wrong = int(np.flatnonzero((keys < 0) | (keys >= _MAX_KEY))[0])
             raise TransformError(
                 f"key {self._key_field.name!r} of the item at position "
-                f"{position + wrong} is {keys[wrong]}",
+                f"{position + wrong} is {block[self._key_field.name][wrong]}",
                 position=position + wrong,
                 hint="Keys are from 0 to 2**40 - 1.",
             )
@@ -227,8 +227,7 @@ def _integers(block: Block, name: str) -> Indices:
     column = block[name]
     if isinstance(column, Ragged):
         return np.diff(column.offsets)
-    if column.dtype == np.dtype(np.uint64):  # a value beyond int64 is too high a key anyway
-        return np.minimum(column, np.uint64(2**63 - 1)).astype(np.int64)
+    # Of uint64, what is beyond int64 wraps: it stays different, and no key.
     return np.require(column, np.int64, ["C", "W"])
 
 

@@ -60,6 +60,8 @@ class Padding:
         by_name = {field.name: field for field in schema}
         ragged = tuple(field.name for field in schema if field.ragged)
         chosen = ragged if self.fields is None else self.fields
+        if not chosen:
+            raise refuse("no field is ragged", "Leave pad out.", "fields")
         for name in chosen:
             if name not in ragged:
                 known = "is not ragged and needs no pad" if name in by_name else "does not exist"
@@ -183,7 +185,7 @@ def _filler(dtype: np.dtype[np.generic], value: float) -> np.generic:
     if dtype.kind in "fc":
         holds = bool(np.isfinite(result)) or not math.isfinite(value)
     else:
-        holds = bool(result == value)
+        holds = result.item() == value  # exactly, as numpy would not compare an int with a float
     if not holds:
         raise refused
     return result

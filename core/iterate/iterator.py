@@ -13,6 +13,7 @@ pipeline and the data, so that an iterator refuses the states of others::
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -24,7 +25,7 @@ from ..errors import OptionError, StateError
 from .base import Block, Schema, Sequential, Stage, State, check_state, in_order
 from .columns import block_length
 from .limits import Clock
-from .sources import fingerprint_of
+from .sources import chain_of, fingerprint_of
 
 VERSION = 1
 """Version of the format of states."""
@@ -87,8 +88,9 @@ class Checkpointed(ABC, Iterator[T], Generic[T]):
 
     Args:
         identity: a digest of the pipeline and the data; states of another identity are
-            refused. None uses the identity of the pipeline or the fingerprints of those
-            sources that have one; a source in memory then reads all of its data when the
+            refused. None uses the identity of the pipeline; or the fingerprints of those
+            sources that have one, with the names and options of the stages, but not what
+            their functions do. A source in memory then reads all of its data when the
             first state is saved or restored.
         inner: stage or pipeline, which :meth:`close` closes if it has a ``close``.
         initial: the state before the first item.
@@ -106,7 +108,12 @@ class Checkpointed(ABC, Iterator[T], Generic[T]):
         if self._given_identity is not None:
             return self._given_identity.hex()
         known = getattr(self._inner, "identity", None)
-        return known.hex() if isinstance(known, bytes) else fingerprint_of(self._inner).hex()
+        if isinstance(known, bytes):
+            return known.hex()
+        data, chain = fingerprint_of(self._inner).hex(), chain_of(self._inner)
+        if not chain:
+            return data
+        return f"{data}.{hashlib.blake2b(repr(chain).encode(), digest_size=8).hexdigest()}"
 
     @property
     def _state(self) -> State:
@@ -150,7 +157,8 @@ class Checkpointed(ABC, Iterator[T], Generic[T]):
                     f"a state of {name} {value}, but this release knows {known} at most",
                     hint="It was saved by a later release. Use that one.",
                 )
-        if state["identity"] != self._identity:
+        # States once had the data alone.
+        if state["identity"] not in (self._identity, self._identity.partition(".")[0]):
             raise StateError(
                 "a state of another pipeline or of other data",
                 hint="Use a state with the pipeline and the data that it was saved with.",
@@ -245,7 +253,7 @@ class BlockIterator(Checkpointed[Block]):
     Args:
         stage: indexed or sequential.
         size: items of a block; the last may have fewer.
-        identity: of the stage and its data; None for the fingerprints of the data.
+        identity: of the stage and its data; None as in :class:`Checkpointed`.
 
     Raises:
         OptionError: the size is below 1.
@@ -285,7 +293,7 @@ class ItemIterator(Checkpointed[Item]):
     Args:
         stage: indexed or sequential.
         read: items read at a time.
-        identity: of the stage and its data; None for the fingerprints of the data.
+        identity: of the stage and its data; None as in :class:`Checkpointed`.
 
     Raises:
         OptionError: ``read`` is not from 1 to MAX_READ.

@@ -5,6 +5,7 @@ Every error names the option; that of all arguments is ``args``.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -58,6 +59,7 @@ def bounded(name: str, length: int) -> int:
 
 
 Arguments = Mapping[str, Any]
+MAX_NAME = 200
 NUMBERS = "biuf"
 """Kinds of dtypes that are numbers."""
 _ARRAYS = (
@@ -105,7 +107,7 @@ class Args:
         raise refuse(f"field is {_found(name)}", hint)
 
     def number(self, name: str, default: float | None = None) -> float:
-        """Give a finite number."""
+        """Give a finite number; an integer stays one, as floats have only some beyond 2**53."""
         return self._number(name, self._arguments.get(name, default))
 
     def numbers(self, name: str, default: float, field: Field) -> float | list[float]:
@@ -122,19 +124,16 @@ class Args:
     def _number(name: str, value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise refuse(f"{name} is {_found(value)}", "Give a number.")
-        try:
-            number = float(value)
-        except OverflowError:
-            number = np.inf
-        if not np.isfinite(number):
+        if not abs(value) <= sys.float_info.max:
             raise refuse(f"{name} is {value!r}", "Give a finite number.")
-        return number
+        return value
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A non-empty name."""
+        """Text of 1 to :data:`MAX_NAME` printable characters."""
         value = self._arguments.get(name, default)
-        if not isinstance(value, str) or not value:
-            raise refuse(f"{name} is {_found(value)}", "Give a name.")
+        if not isinstance(value, str) or not 0 < len(value) <= MAX_NAME or not value.isprintable():
+            hint = f"Give a name of 1 to {MAX_NAME} printable characters."
+            raise refuse(f"{name} is {_found(value):.60}", hint)
         return value
 
     def texts(self, name: str) -> list[str]:

@@ -77,7 +77,7 @@ class _Sum(Accumulator):
 
 
 class _Difference(Accumulator):
-    """Difference from the previous value; 0 for the first value."""
+    """Difference from the previous value, 0 for the first; integers wrap at 64 bits."""
 
     cells = 1
     results = ("diff",)

@@ -6,8 +6,9 @@ This package opens no files: sources that do implement :class:`Source` elsewhere
 from __future__ import annotations
 
 import hashlib
+import json
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +17,7 @@ from ..arrays import Indices
 from .base import MAX_ITEMS, Block, Column, Field, Indexed, Ragged
 from .columns import check_positions, schema_of, take_column
 from .options import refuse
+from .wrapped import WrappedIndexed, WrappedSequential
 
 _DIGEST_SIZE = 16
 
@@ -34,9 +36,40 @@ def fingerprint_of(stage: object) -> bytes:
     fingerprint = getattr(stage, "fingerprint", None)
     if isinstance(fingerprint, bytes):
         return fingerprint
+    return b"".join(fingerprint_of(source) for source in _below(stage))
+
+
+def _below(stage: object) -> Sequence[object]:
     inner = getattr(stage, "inner", None)
-    inputs = getattr(stage, "inputs", ()) if inner is None else (inner,)
-    return b"".join(fingerprint_of(source) for source in inputs)
+    return getattr(stage, "inputs", ()) if inner is None else (inner,)
+
+
+def chain_of(stage: object) -> tuple[object, ...]:
+    """The names of the stages above the sources, with those of their options that JSON can hold.
+
+    Options of a stage that are as by default are left out, as if nobody had given them.
+    """
+    below = _below(stage)
+    if not below or isinstance(getattr(stage, "fingerprint", None), bytes):
+        return ()
+    chains = tuple(chain_of(inner) for inner in below)
+    if isinstance(stage, WrappedIndexed | WrappedSequential):
+        return chains[0]
+    options = getattr(stage, "given", {})
+    defaults = type(stage).__init__.__kwdefaults__ or {}
+    plain = [
+        (name, _json(value))
+        for name, value in sorted(options.items())
+        if name not in defaults or value != defaults[name]
+    ]
+    return (type(stage).__name__, *(each for each in plain if each[1] is not None), chains)
+
+
+def _json(value: object) -> str | None:
+    try:
+        return json.dumps(value, sort_keys=True)
+    except (TypeError, ValueError):
+        return None
 
 
 class ArraySource(Source):

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..arrays import Array, Floats, Indices, Mask, Words
 from ..budget import current
-from ..errors import names_hint
+from ..errors import CastingError, names_hint
 from ..rng import Key, below, bits, uniform
 from .base import Block, Column, Field, Ragged, Schema
 from .columns import unique_names, values_of
@@ -167,24 +167,51 @@ def _clip(arguments: Arguments, schema: Schema) -> Transform:
     dtype = args.dtype() if "dtype" in arguments else field.dtype
     if not low <= high:
         raise refuse(f"low is {low}, high is {high}")
-    if dtype.kind in "iu":
+    out, whole = replace(field, dtype=dtype), dtype.kind in "iu"
+    if whole:
         limits = np.iinfo(dtype)
-        if low < limits.min or high > limits.max or max(-low, high) > 2**53:
+        if low < limits.min or high > limits.max:
             raise refuse(f"{low} to {high} do not fit {dtype}")
+        if field.dtype.kind in "iu":
+            return _elementwise(schema, field, out, _clipping(round(low), round(high), dtype))
+        if low != float(low) or high != float(high):
+            hint = f"{field.name} has floats: round them."
+            raise refuse(f"float64 has no {low} or no {high}", hint)
 
     def run(values: Array) -> Array:
         clipped = np.clip(values.astype(_FLOAT), low, high)
-        if dtype.kind in "iu":
-            clipped = np.rint(np.where(np.isnan(clipped), low, clipped))
+        if whole:
+            if np.isnan(clipped).any():
+                raise CastingError(f"NaN is no number of {dtype}")
+            clipped = np.rint(clipped)
         return clipped.astype(dtype)
 
-    return _elementwise(schema, field, replace(field, dtype=dtype), run)
+    return _elementwise(schema, field, out, run)
+
+
+def _clipping(low: int, high: int, dtype: np.dtype[Any]) -> Callable[[Array], Array]:
+    """Limit integers to what the dtype of the results holds."""
+
+    def run(values: Array) -> Array:
+        clipped = values.astype(dtype)  # what wraps is beyond a limit, and replaced
+        clipped[values < low] = low
+        clipped[values > high] = high
+        return clipped
+
+    return run
 
 
 def _absolute(arguments: Arguments, schema: Schema) -> Transform:
     """Absolute value."""
     field = Args(arguments, schema, ("field",)).field("iuf")
-    return _elementwise(schema, field, field, np.abs)
+
+    def run(values: Array) -> Array:
+        found = np.abs(values)
+        if (found < 0).any():
+            raise CastingError(f"{field.dtype} has no absolute value of {found.min()}")
+        return found
+
+    return _elementwise(schema, field, field, run)
 
 
 def _sqrt(arguments: Arguments, schema: Schema) -> Transform:
@@ -255,6 +282,8 @@ def _jitter(arguments: Arguments, schema: Schema) -> RandomTransform:
     """Add a random number from -amount to amount to all elements of an item."""
     args = Args(arguments, schema, ("field", "amount"))
     field, amount = args.field(), args.number("amount")
+    if amount < 0:
+        raise refuse(f"amount is {amount}", "Give the largest change, from 0.")
     dtype = _real(field)
 
     def function(block: Block, draws: Draws) -> Block:
@@ -283,6 +312,8 @@ def _flip(arguments: Arguments, schema: Schema) -> RandomTransform:
     field, probability = args.field(NUMBERS + "c"), args.number("probability", 0.5)
     axis = arguments.get("axis", -1)
     dimensions = 0 if field.ragged else len(field.shape)
+    if not dimensions:
+        raise refuse(f"field {field.name!r} has no axes to flip")
     if type(axis) is not int or not -dimensions <= axis < dimensions:
         raise refuse(f"axis is {axis!r} of {dimensions}")
     if not 0 <= probability <= 1:
@@ -305,31 +336,38 @@ def _comparison(
 ) -> Callable[..., Predicate]:
     def make(arguments: Arguments, schema: Schema) -> Predicate:
         args = Args(arguments, schema, ("field", "value"))
-        field, value = args.field(scalar=True), args.number("value")
+        field = args.field(scalar=True)
+        value = _exact(field, args.number("value"))
         if field.dtype.kind in "iu":
             limits = np.iinfo(field.dtype)
             ends = np.array([limits.min, limits.max], field.dtype)
             if exact:
-                _check_known(field, value)
+                if not isinstance(value, int) or not limits.min <= value <= limits.max:
+                    hint = f"{field.name} is {field.dtype}: none equals that."
+                    raise refuse(f"value is {value}", hint)
             elif not compare(ends, value).any():
                 hint = f"{field.name} is {field.dtype}, {limits.min} to {limits.max}: none passes."
-                raise refuse(f"value is {value:g}", hint)
+                raise refuse(f"value is {value}", hint)
         return lambda block: compare(values_of(block[field.name]), value)
 
     return make
 
 
-def _check_known(field: Field, value: float) -> None:
-    """Refuse a value that whole numbers of the field cannot be equal to."""
-    limits = np.iinfo(field.dtype)
-    if value != int(value) or not limits.min <= value <= limits.max:
-        raise refuse(f"value is {value:g}", f"{field.name} is {field.dtype}: none equals that.")
+def _exact(field: Field, value: float) -> float:
+    """A number as numpy compares it exactly: with integers as an integer.
+
+    Fractions are below 2**53, and what is beyond 2**70 above all integers: as float64, no integer
+    rounds to their other side.
+    """
+    whole = field.dtype.kind in "iu" and abs(value) < 2**70 and value == int(value)
+    return int(value) if whole else float(value)
 
 
-def _interval(args: Args, default: float | None = None) -> tuple[float, float]:
-    low, high = args.number("low", default), args.number("high")
+def _interval(args: Args, field: Field, default: float | None = None) -> tuple[float, float]:
+    low = _exact(field, args.number("low", default))
+    high = _exact(field, args.number("high"))
     if not low < high:
-        raise refuse(f"low is {low:g}, high is {high:g}", "high is excluded: give one above low.")
+        raise refuse(f"low is {low}, high is {high}", "high is excluded: give one above low.")
     return low, high
 
 
@@ -338,13 +376,14 @@ def _check_between(field: Field, low: float, high: float, least: int, most: int)
     first = max(math.ceil(low), least)
     if first >= high or first > most:
         hint = f"{field.name} has whole numbers, {least} to {most}: none passes."
-        raise refuse(f"low is {low:g}, high is {high:g}", hint)
+        raise refuse(f"low is {low}, high is {high}", hint)
 
 
 def _between(arguments: Arguments, schema: Schema) -> Predicate:
     """Whether a value is from ``low`` to below ``high``."""
     args = Args(arguments, schema, ("field", "low", "high"))
-    field, (low, high) = args.field(scalar=True), _interval(args)
+    field = args.field(scalar=True)
+    low, high = _interval(args, field)
     if field.dtype.kind in "iu":
         limits = np.iinfo(field.dtype)
         _check_between(field, low, high, limits.min, limits.max)
@@ -365,7 +404,8 @@ def _finite(arguments: Arguments, schema: Schema) -> Predicate:
 def _length_between(arguments: Arguments, schema: Schema) -> Predicate:
     """Whether a ragged item has from ``low`` to below ``high`` elements."""
     args = Args(arguments, schema, ("field", "low", "high"))
-    field, (low, high) = _ragged(args), _interval(args, 0)
+    field = _ragged(args)
+    low, high = _interval(args, field, 0)
 
     def predicate(block: Block) -> Mask:
         lengths = _lengths(block[field.name])

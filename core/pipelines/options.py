@@ -14,12 +14,12 @@ from fractions import Fraction
 from typing import Any, Final
 
 from ..errors import names_hint
+from ..iterate.options import MAX_NAME
 
 Checker = Callable[[Any], Any]
 
 MAX_ITEMS = 1 << 48
 """Most items, because a permutation can have no more."""
-MAX_NAME = 200
 MAX_ARGUMENTS = 4096
 """Characters of JSON of the arguments of a function."""
 MAX_SEED = (1 << 63) - 1
@@ -84,7 +84,7 @@ def fraction(value: Any) -> float:  # noqa: ANN401 - any JSON value
 
 
 def finite(value: Any) -> float:  # noqa: ANN401 - any JSON value
-    """A finite number, as a float."""
+    """A finite number, as a float, or as an integer that no float is."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Refused(f"is {_quoted(value)}", "Give a number.")
     try:
@@ -93,7 +93,7 @@ def finite(value: Any) -> float:  # noqa: ANN401 - any JSON value
         raise Refused("is too large", "Give a finite number.") from None
     if not math.isfinite(number):
         raise Refused(f"is {number}", "Give a finite number.")
-    return number
+    return number if number == value else value
 
 
 def boolean(value: Any) -> bool:  # noqa: ANN401 - any JSON value

@@ -283,8 +283,9 @@ def _stepper(batch: StageSpec, builder: Builder, batching: Batching, last: Stage
         return SequentialStepper(cast("Callable[[int], Sequential]", builder.chain), batching, last)
     stepper = IndexedStepper(cast("Callable[[int], Indexed]", builder.chain), batching)
     if stepper.batches_per_epoch == 0 and batching.epochs != 1:
+        endless = ", which repeats for ever" if batching.epochs is None else ""
         raise batch.error(
-            f"leaves no batch in an epoch of {first.length} items, which repeats for ever",
+            f"leaves no batch in an epoch of {first.length} items{endless}",
             "last" if batching.last == "drop" else "size",
             "Make batches smaller, or set last to keep, pad or wrap.",
         )

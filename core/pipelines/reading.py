@@ -19,7 +19,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..errors import CoreError, PositionError, StateError
-from ..iterate.base import Block, Indexed, State
+from ..iterate.base import MAX_ITEMS, Block, Indexed, State
 from ..iterate.columns import slice_block
 from ..iterate.limits import Clock
 from .stage import Batching
@@ -152,7 +152,10 @@ class IndexedStepper(Stepper):
     def skip(self, state: State, count: int) -> State:
         """Add to the batch number."""
         end = self.end
-        if end is not None and state[0] + count > end:
+        if end is None:  # as far as positions count
+            per_epoch, length = self.batches_per_epoch or 1, self._length or self.batching.size
+            end = MAX_ITEMS // length * per_epoch - 1
+        if state[0] + count > end:
             raise PositionError(f"batch {state[0] + count} of a pipeline of {end} batches")
         return (state[0] + count,)
 

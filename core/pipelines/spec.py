@@ -215,10 +215,18 @@ def _identifying(stages: Sequence[StageSpec]) -> list[dict[str, Any]]:
         if not OPERATIONS[stage.op].identity:
             continue
         values = {"op": stage.op, **stage.options}
+        if any(_is_large(value) for value in stage.options.get("args", {}).values()):
+            # Batches of earlier versions, which rounded it, are others.
+            values["exact"] = True
         if stage.inputs:
             values[INPUTS] = [_identifying(inputs) for inputs in stage.inputs]
         identifying.append(values)
     return identifying
+
+
+def _is_large(value: object) -> bool:
+    """Whether it is a number near which float64 lacks integers."""
+    return isinstance(value, int | float) and abs(value) >= 2**53
 
 
 def _compact_json(values: object) -> bytes:

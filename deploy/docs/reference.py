@@ -153,8 +153,8 @@ def stages() -> Iterator[str]:
             yield from (f"### {kind} {name}", "", function["about"])
             arguments = [(f"`{k}`", v) for k, v in function["args"].items()]
             yield from _table(("argument", ""), arguments)
-            chosen = {"op": kind, "pred" if kind == "filter" else "fn": name}
-            yield from _json(chosen | {"args": function["example"]})
+            chosen = {"pred" if kind == "filter" else "fn": name, "args": function["example"]}
+            yield from _json(known["stages"][kind]["example"] | chosen)
 
 
 def reports() -> Iterator[str]:

@@ -78,6 +78,7 @@ def test_links_of_documents_are_those_between_their_pages() -> None:
         ("portfolios", [f"| `{name}` |" for name in (*Query.model_fields, *programme.FIELDS)]),
         ("portfolios", [f"`{c.name}`" for r in (LAYERS, BANDS, KEYS) for c in r.columns]),
         ("stages", [f"## {name}\n" for name in stages()["stages"]]),
+        ("stages", ['{"op": "scan", "fn": "count", "field": "label", "args": {}}']),
         ("stages", [f"### map {name}\n" for name in stages()["map"]]),
         ("routes", [r"## PATCH /v1/runs/\{run}/streams/\{stream}", "## GET /healthz"]),
         ("commands", ["### thalweg run upload\n", "### thalweg-server aggregate\n", "--live"]),

@@ -185,7 +185,6 @@ HOSTILE: Mapping[str, Sequence[Stage]] = {
     "ragged": [LINES, batch(400)],
     "the longest line": [source("long"), batch(1)],
     "long lines together": [mixed(source("long"), FOREVER), batch(16)],
-    "padded far": [VALUES, batch(64), {"op": "pad", "length": 1 << 24}],
     "padded lines": [mixed(source("lines"), FOREVER), batch(64), {"op": "pad", "length": 1 << 24}],
     "padded to a large multiple": [
         mixed(source("lines"), FOREVER),

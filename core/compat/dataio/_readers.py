@@ -165,12 +165,12 @@ class ReaderWithLimit(ReaderWithLimitBase):
         num_iter: 0 for no records, None for no limit.
 
     Raises:
-        ArgumentError: ``num_iter`` is negative.
+        ArgumentError: ``num_iter`` is no whole number from 0.
     """
 
     def __init__(self, reader: Reader, num_iter: int | None = 1) -> None:
         super().__init__(reader)
-        if num_iter is not None and num_iter < 0:
+        if num_iter is not None and (num_iter < 0 or num_iter % 1):
             raise ArgumentError(f"num_iter is {num_iter}", hint="None means no limit.")
         self.num_iter = num_iter
         self._left = num_iter

@@ -85,6 +85,10 @@ def _complete_buckets(options: Options, _inputs: int) -> None:
             "Increase read_ahead, or make batches smaller.",
             "size",
         )
+    if options["budget"] is None and not options["padded"]:
+        raise Refused("has no effect without budget", "Give budget, or leave it out.", "padded")
+    if options["seed"] and not options["shuffle"]:
+        raise Refused("has no effect without shuffle", "Leave it out.", "seed")
 
 
 def _shape_buckets(spec: StageSpec, _schema: Schema) -> Mapping[str, Any]:

@@ -11,8 +11,8 @@ from ...iterate.recurrent import SCANS, Scan
 from ...iterate.selecting import select_many
 from ...iterate.transforms import PREDICATES, RANDOM_TRANSFORMS, TRANSFORMS
 from ..cost import Cost, Demand
-from ..options import Option, mapping, name, one_of, seed
-from ..stage import BuildContext, Operation, Sample, always
+from ..options import Option, Refused, mapping, name, one_of, seed
+from ..stage import BuildContext, Operation, Options, Sample, always
 
 _READ_AHEAD = Demand(1 << 16, 16 << 20)
 """Most that is read at once by a stage that does not know how many items it needs."""
@@ -40,8 +40,17 @@ _MEANT = {
 
 _EXAMPLE = ' For example {"pred": "less", "args": {"field": "label", "value": 3}}.'
 
+
+def _complete_map(options: Options, _inputs: int) -> None:
+    if options["seed"] and options["fn"] not in RANDOM_TRANSFORMS:
+        raise Refused(
+            f"has no effect on {options['fn']}", "It draws nothing: leave seed out.", "seed"
+        )
+
+
 MAP = Operation(
     name="map",
+    complete=_complete_map,
     options={
         "fn": Option(one_of(*sorted({**TRANSFORMS, **RANDOM_TRANSFORMS}), **_MEANT)),
         "args": Option(mapping, {}),

@@ -16,6 +16,11 @@ from ...iterate.positions import Range, Reordering
 from ..options import Option, Refused, mapping, name, names, one_of, optional, seed, span, weights
 from ..stage import BuildContext, Operation, Options
 
+_ORDERS = ("permute", "shuffle")
+"""Stages that draw an order, which depends on the input they are in."""
+_OF_FRAMES = ("data", "index", "nav")
+"""Fields that frames have, whether or not they are asked for."""
+
 
 @runtime_checkable
 class KnowsScan(Protocol):
@@ -75,7 +80,7 @@ def _labelled(context: BuildContext, frames: Indexed, datasets: Mapping[str, str
         )
     inputs: list[Indexed] = [frames]
     for label, dataset in datasets.items():
-        if label in (field.name for field in frames.schema):
+        if label in _OF_FRAMES or label in (field.name for field in frames.schema):
             hint = 'Give it another name: {"label": id}.'
             raise context.spec.error(f"name {label!r}, a field of the frames", "labels", hint)
         found = context.open_source(dataset, {"fields": [label], "scan": list(frames.scan)})
@@ -85,6 +90,11 @@ def _labelled(context: BuildContext, frames: Indexed, datasets: Mapping[str, str
         found = _with_fields(found, [label], "labels")
         inputs.append(_Placed(found, frames.length, frames))
     return Zip(inputs)
+
+
+def _view(value: Any) -> dict[str, Any]:  # noqa: ANN401 - any JSON value
+    """A view, or the id of one: ``{"id": id}``."""
+    return {"id": name(value)} if isinstance(value, str) else mapping(value)
 
 
 def _labels(value: Any) -> dict[str, str]:  # noqa: ANN401 - any JSON value
@@ -127,9 +137,19 @@ def _complete_zip(options: Options, inputs: int) -> None:
 def _zip_note(context: BuildContext, built: Stage) -> str | None:
     lengths = [stage.length or 0 for stage in context.inputs if isinstance(stage, Indexed)]
     used = built.length if isinstance(built, Indexed) else None
-    if used is None or used == max(lengths):
-        return None
-    return f"uses {used:,} of the {max(lengths):,} items of its longest input"
+    notes = []
+    if used is not None and used != max(lengths):
+        notes.append(f"uses {used:,} of the {max(lengths):,} items of its longest input")
+    orders = [
+        {(stage.op, stage.options["seed"]) for stage in stages if stage.op in _ORDERS}
+        for stages in context.spec.inputs
+    ]
+    if len(set().union(*orders)) < sum(map(len, orders)):
+        notes.append(
+            "orders each input in its own way, though seeds are equal: to keep together what"
+            " belongs together, zip first, then permute or shuffle"
+        )
+    return "; it ".join(notes) or None
 
 
 def _mix_note(context: BuildContext, _built: Stage) -> str | None:
@@ -158,7 +178,7 @@ SOURCE = Operation(
         "range": Option(optional(span), None),
         "fields": Option(optional(names), None),
         "unit": Option(optional(name), None),
-        "view": Option(optional(mapping), None),
+        "view": Option(optional(_view), None),
         "labels": Option(optional(_labels), None),
     },
     complete=_complete_source,

@@ -135,6 +135,11 @@ def test_where_a_text_is_no_json_is_said_without_words_of_a_library(
     assert bool(hint) == bool(caught.value.hint)
 
 
+def test_a_number_that_is_too_large_is_json() -> None:
+    with pytest.raises(BadRequestError, match="a number that is too large: from"):
+        read(Body(b'{"a": 1e999}'))
+
+
 def test_the_limit_counts_every_byte() -> None:
     text = b'{"a": "' + b"x" * 91 + b'"}'
     assert len(text) == 100

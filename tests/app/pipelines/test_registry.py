@@ -176,7 +176,8 @@ def test_tiles_of_a_view(place: Place) -> None:
     view = {"tile_shape": [2, 4, 4], "dtype": "<f4"}
     ident, opened, _ = place.tiles.register(SINGLE_USER, "scan", view)
     opened.close()
-    by_id = place.register(source("scan", view={"id": ident}), BATCH)
+    by_id = place.register(source("scan", view=ident), BATCH)
+    assert place.register(source("scan", view={"id": ident}), BATCH)["id"] == by_id["id"]
     inline = place.register(source("scan", view=view, unit="tile"), BATCH)
     for about in (by_id, inline):
         assert [field["name"] for field in about["schema"]] == ["data", "origin", "shape"]
@@ -293,6 +294,7 @@ def test_labels_stay_with_their_frames(place: Place, labels: Array, form: dict[s
         ({"labels": "late"}, r"have 28 frames, but the scan \[5, 6\] has 30 positions"),
         ({"labels": "grows"}, "'grows' may grow"),
         ({"labels": {"data": "turned"}}, "labels name 'data', a field of the frames"),
+        ({"labels": {"index": "turned"}, "fields": ["data", "index"]}, "labels name 'index'"),
         ({"labels": "turned", "view": {}}, "labels need frames"),
         ({"labels": 5}, "labels name no dataset"),
         ({"labels": {}}, "labels name no dataset"),
@@ -369,6 +371,7 @@ def test_several_sources(place: Place) -> None:
         (source("scan", unit="frame", view={"bin": {"nav": 5}}), PipelineError),
         (source("scan", unit="tile", view={}, fields=["index"]), PipelineError),
         (source("scan", view={"id": "0123"}), NotFoundError),
+        (source("scan", view="0123"), NotFoundError),
         (source("scan", view={"colour": 1}), PipelineError),
         (source("grows", view={}), PipelineError),
     ],

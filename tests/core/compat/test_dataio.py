@@ -276,6 +276,9 @@ def test_the_default_limit_is_one_and_negative_ones_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=r"is -|is nan"):
             make()
+    fraction: Any = 1.5
+    with pytest.raises(ValueError, match=r"num_iter is 1\.5"):
+        CountUntil(fraction)
 
 
 def test_a_limit_learns_the_schema_when_the_reader_does() -> None:

@@ -100,6 +100,14 @@ def test_keys_that_are_none() -> None:
     with pytest.raises(TransformError) as caught:
         stage.next_batch(stage.initial)
     assert caught.value.position == 1
+    assert str(2**63 + 5) in caught.value.message
+
+
+def test_boundaries_of_every_value() -> None:
+    values = np.array([2**64 - 1, 2**63, 0, 2**63 - 1], np.uint64)
+    source = ArraySource({"k": np.ones(4, np.int64), "b": values})
+    stage = BucketBatch(source, read_ahead=4, key="k", size=4, boundary="b", shuffle=False)
+    assert [len(batch) for batch in batches(stage)] == [1, 1, 1, 1]
 
 
 def test_batches_beyond_a_window() -> None:

@@ -76,6 +76,19 @@ def test_the_schema_says_so() -> None:
             Padding(value=value).padded(schema)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "value"), [("i8", 2**53 + 1), ("i8", -(2**63)), ("u8", 2**64 - 1), ("u8", 2.0**63)]
+)
+def test_an_integer_pads_as_it_is(dtype: str, value: float) -> None:
+    column = ragged([np.zeros(n, dtype) for n in (1, 2)])
+    assert pad(column, Padding(value=value))[0].tolist() == [[0, value], [0, 0]]
+    for wrong in (2.0**64, 2**64, -(2**64)):
+        with pytest.raises(CastingError):
+            pad(column, Padding(value=wrong))
+    with pytest.raises(CastingError):
+        Padding(value=2.0**63).padded((Field("x", np.dtype("i8"), ragged=True),))
+
+
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "c8"])
 def test_a_number_never_becomes_an_infinite_padding(dtype: str) -> None:
     schema = (Field("a", np.dtype(dtype), ragged=True),)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from core.iterate.combine import zipped
 from core.iterate.iterator import BlockIterator, Checkpointed, ItemIterator, StepIterator
 from core.iterate.mapping import named_filter
 from core.iterate.mixing import mixed
-from core.iterate.positions import Permute
+from core.iterate.positions import Permute, Range, Repeat
 from core.iterate.shuffle import ReservoirShuffle
 from core.iterate.sources import ArraySource, CounterSource
+from core.iterate.wrapped import Profile, timed
 from tests.core.pipelines_made import Stages, array_source, built, built_over, same
 
 STAGES: Stages = [
@@ -143,6 +145,42 @@ def test_a_state_of_a_pipeline_with_another_batch_size_is_refused_unasked() -> N
     larger = StepIterator(built([*STAGES[:-1], {"op": "batch", "size": 5}]))
     with pytest.raises(StateError, match="of another pipeline"):
         larger.setstate(first.getstate())
+
+
+CHAINS: list[Callable[[Indexed], Stage]] = [
+    lambda source: Repeat(source, epochs=1),
+    Permute,
+    lambda source: Permute(source, seed=3),
+    lambda source: Permute(source, seed=4),
+    lambda source: Range(Permute(source, seed=3), start=1),
+    lambda source: ReservoirShuffle(source, size=10),
+    lambda source: ReservoirShuffle(source, size=5),
+    lambda source: zipped([Permute(source, seed=3)], names=["a"]),
+    lambda source: mixed([source, source], order="random"),
+    lambda source: mixed([source, Permute(source)], order="random"),
+]
+
+
+def test_states_of_other_stages_over_the_same_data_are_refused_unasked() -> None:
+    source = CounterSource(20)
+    for k, make in enumerate(CHAINS):
+        first = BlockIterator(make(source), size=4)
+        state = json.loads(json.dumps(first.getstate()))
+        for other in (each for j, each in enumerate(CHAINS) if j != k):
+            with pytest.raises(StateError, match="of another pipeline"):
+                BlockIterator(other(source), size=4).setstate(state)
+            with pytest.raises(StateError, match="of another pipeline"):
+                BlockIterator(source, size=4).setstate(state)
+        BlockIterator(make(CounterSource(20)), size=5).setstate(state)
+        # Those that were saved before have the data alone.
+        first.setstate({**state, "identity": state["identity"].partition(".")[0]})
+
+
+def test_a_default_that_is_spelt_out_and_a_clock_make_no_other_stage() -> None:
+    source = CounterSource(9)
+    state = BlockIterator(Permute(source), size=2).getstate()
+    same = timed(Permute(inner=source, seed=0, epochs=1), Profile(float), "x")
+    BlockIterator(same, size=2).setstate(state)
 
 
 def test_a_source_without_a_fingerprint_has_no_identity() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 import pytest
 
-from core.errors import PipelineError
+from core.errors import PipelineError, TransformError
 from core.iterate.base import Field
 from core.iterate.mapping import named_filter, named_map
+from core.iterate.sources import ArraySource
 from core.iterate.transforms import PREDICATES, RANDOM_TRANSFORMS, TRANSFORMS
 from tests.core.iterate.items import MIXED, one
 
@@ -18,7 +20,8 @@ NAMED: list[tuple[str, dict[str, Any], str, list[Any]]] = [
     ("cast", {"field": "i", "dtype": "f4"}, "i", [1.0, -2.0, 3.0]),
     ("cast", {"field": "w", "dtype": "u1"}, "w", [[1], [2, 3], []]),
     ("clip", {"field": "i", "low": -1, "high": 2}, "i", [1, -1, 2]),
-    ("clip", {"field": "f", "low": -1, "high": 1, "dtype": "i1"}, "f", [1, -1, -1]),
+    ("clip", {"field": "m", "low": 1.6, "high": 9, "dtype": "f4"}, "m",
+     np.clip(np.arange(12), np.float32(1.6), 9).reshape(3, 2, 2).tolist()),
     ("flatten", {"field": "m"}, "m", np.arange(12).reshape(3, 4).tolist()),
     ("length", {"field": "w"}, "length", [1, 2, 0]),
     ("rename", {"field": "i", "to": "j"}, "j", [1, -2, 3]),
@@ -93,12 +96,15 @@ def test_named_random_transforms() -> None:
         ("length", {"field": "i"}),
         ("rename", {"field": "i", "to": "f"}),
         ("rename", {"field": "i", "to": ""}),
+        ("rename", {"field": "i", "to": "j" * 201}),
+        ("length", {"field": "w", "to": "a\0b"}),
         ("select", {"fields": []}),
         ("select", {"fields": ["i", "i"]}),
         ("select", {"fields": ["none"]}),
         ("uniform", {"to": "i"}),
         ("flip", {"field": "i"}),
         ("flip", {"field": "m", "axis": 2}),
+        ("jitter", {"field": "m", "amount": -1}),
         ("flip", {"field": "m", "probability": 2}),
     ],
 )
@@ -180,6 +186,76 @@ def test_tests_that_nothing_passes_are_refused(
     for test, last in (("greater", 254), ("greater_equal", 255), ("less", 1), ("less_equal", 0)):
         PREDICATES[test]({"field": "label", "value": last}, schema)
     PREDICATES["greater"]({"field": "f", "value": 1e300}, (Field("f", np.dtype("f4")),))
+
+
+SIGNED = [2**53, 2**53 + 1, 2**53 + 2, 2**63 - 1, -(2**63), 2**63 - 2, 0, 3]
+UNSIGNED = [2**64 - 1, 0, 2**63, 5, 2**63 - 1, 1, 3, 2]
+
+
+@pytest.mark.parametrize(("dtype", "values"), [("i8", SIGNED), ("u8", UNSIGNED), (">i8", SIGNED)])
+def test_integers_compare_exactly(dtype: str, values: list[int]) -> None:
+    stage = ArraySource({"x": np.array(values, dtype)})
+    tests = {
+        "equal": operator.eq,
+        "not_equal": operator.ne,
+        "greater": operator.gt,
+        "greater_equal": operator.ge,
+        "less": operator.lt,
+        "less_equal": operator.le,
+    }
+    for limit in (*values, 2.5, float(2**53), 2.0**63, 2**53 - 1, 2**63 - 3, -0.5):
+        for name, test in tests.items():
+            expected = [x for x in values if test(x, limit)]
+            try:
+                passed = named_filter(stage, name, {"field": "x", "value": limit})
+            except PipelineError:
+                assert not expected, (name, limit)
+                continue
+            assert one(passed, "x") == expected, (name, limit)
+        for low in (low for low in values if low < limit):
+            passed = named_filter(stage, "between", {"field": "x", "low": low, "high": limit})
+            assert one(passed, "x") == [x for x in values if low <= x < limit]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "dtype"),
+    [
+        (0, 2**62, "<i8"),
+        (2**53 + 1, 2**63 - 2, "<i8"),
+        (0.6, 2.5, ">i8"),
+        (0, 255, "u1"),
+        (-(2**63), 2**53 + 1, "<i8"),
+        (2**63 - 1, 2**64 - 1, "<u8"),
+    ],
+)
+@pytest.mark.parametrize(("field", "values"), [("i8", SIGNED), ("u8", UNSIGNED)])
+def test_integers_are_clipped_exactly(
+    field: str, values: list[int], low: float, high: float, dtype: str
+) -> None:
+    stage = ArraySource({"x": np.array(values, field)})
+    clipped = named_map(stage, "clip", {"field": "x", "low": low, "high": high, "dtype": dtype})
+    assert one(clipped, "x") == [min(max(x, round(low)), round(high)) for x in values]
+    assert clipped.schema[0].dtype == np.dtype(dtype)
+
+
+def test_a_least_integer_has_no_absolute_value() -> None:
+    stage = ArraySource({"x": np.array([-127, 127, -128], np.int8)})
+    with pytest.raises(TransformError, match="item at position 2: int8 has no absolute value"):
+        one(named_map(stage, "absolute", {"field": "x"}), "x")
+    with pytest.raises(PipelineError, match="field 'x' has no axes to flip"):
+        named_map(stage, "flip", {"field": "x"})
+
+
+def test_floats_are_clipped_to_integers_or_refused() -> None:
+    values = np.array([np.inf, -1.5, 2.5, 1e300, np.nan])
+    stage = ArraySource({"x": values})
+    args = {"field": "x", "low": -1, "high": 2**62, "dtype": "i8"}
+    numbers = ArraySource({"x": values[:4]})
+    assert one(named_map(numbers, "clip", args), "x") == [2**62, -1, 2, 2**62]
+    with pytest.raises(TransformError, match="item at position 4: NaN is no number of int64"):
+        one(named_map(stage, "clip", args), "x")
+    with pytest.raises(PipelineError, match=r"float64 has no 0 or no 9007199254740993"):
+        named_map(stage, "clip", {**args, "low": 0, "high": 2**53 + 1})
 
 
 @pytest.mark.parametrize("name", ["data", "none"])

@@ -198,7 +198,7 @@ def test_digests_differ_where_meaning_does() -> None:
         (0, "dataset", "b"), (0, "range", [0, 8]), (0, "fields", ["x"]), (0, "unit", "frames"),
         (1, "seed", 2), (1, "epochs", 3), (1, "epochs", None),
         (2, "kind", "overlap"), (2, "size", 4), (2, "seed", 2),
-        (3, "fn", "absolute"), (3, "args", {"field": "x", "factor": 3}), (3, "seed", 1),
+        (3, "fn", "absolute"), (3, "args", {"field": "x", "factor": 3}),
         (4, "size", 5), (4, "last", "drop"),
         (5, "multiple", 3), (5, "value", 1), (5, "fields", ["r"]),
         (6, "size", 3), (6, "size", "natural"), (7, "count", 8),
@@ -225,6 +225,16 @@ def test_what_changes_no_batch_changes_no_digest() -> None:
         parse_pipeline(spec(SOURCE, BATCH, padded)).digest
         == parse_pipeline(spec(SOURCE, BATCH, {"op": "collate", "value": 0.0})).digest
     )
+
+
+def test_large_integers_keep_their_digits() -> None:
+    args = {"field": "x", "value": 2**53}
+    stages: Stages = [{"op": "filter", "pred": "greater", "args": args}, BATCH]
+    parsed = parse_pipeline(spec(SOURCE, *stages, {"op": "pad", "value": 2**53 + 1}))
+    assert parse_pipeline(parsed.to_json()).digest == parsed.digest
+    assert b'"value":9007199254740993' in parsed.canonical
+    # What was compared as float64 gave other items: not the pipeline of earlier versions.
+    assert b'"exact":true' in parsed.canonical
 
 
 @pytest.mark.parametrize(
@@ -377,6 +387,10 @@ EMPTY = {**SOURCE, "range": [3, 3]}
         ([SOURCE, {**BUCKET, "read_ahead": 0}], 1, "read_ahead"),
         ([SOURCE, {**BUCKET, "size": 9}], 1, "size"),
         ([SOURCE, {**BUCKET, "budget": 0}], 1, "budget"),
+        ([SOURCE, {**BUCKET, "size": 2, "budget": None, "padded": False}], 1, "padded"),
+        ([SOURCE, {**BUCKET, "shuffle": False, "seed": 3}], 1, "seed"),
+        ([SOURCE, {"op": "map", "fn": "sqrt", "seed": 1}, BATCH], 1, "seed"),
+        ([{**SOURCE, "fields": ["x"]}, BATCH, {"op": "pad"}], 2, "fields"),
         ([SOURCE, BATCH, {"op": "pad", "fields": ["x"]}], 2, "fields"),
         ([SOURCE, BATCH, {"op": "pad", "length": 4, "multiple": 2}], 2, "multiple"),
         ([SOURCE, BATCH, {"op": "pad", "truncate": True}], 2, "truncate"),
@@ -577,6 +591,10 @@ def test_a_position_is_one_integer_however_large() -> None:
     assert step is not None
     assert step.epoch == 320
     assert len(set(xs(step, "index"))) == 64
+    last = 2**62 // 10**12 * (10**12 // 64) - 1
+    with pytest.raises(PositionError, match=f"of a pipeline of {last} batches"):
+        pipeline.skip((0,), 2**62)
+    assert pipeline.step(pipeline.skip((0,), last - 1)) is not None
 
 
 @pytest.mark.parametrize(
@@ -896,6 +914,21 @@ def test_notes_on_draws_reach_into_inputs() -> None:
     assert note.startswith("stages inputs[0][1] and inputs[0][2] draw the same numbers")
 
 
+def test_inputs_that_equal_seeds_order_differently_are_noted() -> None:
+    def zipped(*inputs: Stages, names: str = "ab") -> Pipeline:
+        return make({"op": "zip", "inputs": list(inputs), "names": list(names)}, PERMUTE, BATCH)
+
+    shuffle = {"op": "shuffle", "size": 3}
+    for order in (PERMUTE, shuffle):
+        alike = zipped([SOURCE, order], [SOURCE, order])
+        assert any(xs(step, "a.x") != xs(step, "b.x") for step in steps(alike))
+        (note,) = alike.notes
+        assert "zip first, then permute" in note
+    for pair in (zipped([SOURCE, PERMUTE], [SOURCE, shuffle]), zipped([SOURCE], [SOURCE])):
+        assert pair.notes == []
+    assert all(xs(step, "a.x") == xs(step, "b.x") for step in steps(pair))
+
+
 @pytest.mark.parametrize("other", [jitter(1), PERMUTE])
 def test_draws_without_a_note_differ(other: dict[str, Any]) -> None:
     def draws(name: str, seed: int = 0) -> list[dict[str, Any]]:
@@ -930,6 +963,12 @@ def test_draws_without_a_note_differ(other: dict[str, Any]) -> None:
 def test_hints_say_what_can_be_given(stage: dict[str, Any], message: str, hint: str) -> None:
     error = refused(spec(SOURCE, stage, BATCH))
     assert (error.message, error.hint) == (message, hint)
+
+
+def test_what_is_said_to_be_endless_is() -> None:
+    few = {**BATCH, "size": 24, "last": "drop"}
+    for epochs, ending in ((2, "an epoch of 23 items"), (None, "which repeats for ever")):
+        assert refused(spec(SOURCE, {**PERMUTE, "epochs": epochs}, few)).message.endswith(ending)
 
 
 def test_a_seed_that_a_mix_does_not_use_is_refused() -> None:
