@@ -17,7 +17,7 @@ from ...slices import SLICE, grouped, slices
 from .._kernels import tallies as kernel
 from .._kernels.cells import WHOLES, Cells
 
-_MOST_BUCKETS = 128
+_MOST_BUCKETS = 192
 """Few enough that those of a hundred samples fit into a second-level cache."""
 _MOST_BINS = 4096
 _LOOKED_AT = 1 << 16

@@ -10,7 +10,7 @@ import pytest
 from core.losses._kernels.cells import Cells
 from core.losses._kernels.curves import TOTAL
 from core.losses._kernels.tallies import CELLS
-from core.losses.reports.tallying import Repeated, Tally, Wanted
+from core.losses.reports.tallying import _MOST_BUCKETS, Repeated, Tally, Wanted
 from tests.core.losses.ledger.test_curves import SHAPES
 from tests.scale import PURE_PYTHON
 
@@ -85,4 +85,4 @@ def test_buckets_have_about_equally_many_losses() -> None:
     # More would be read for each return period.
     assert counts.max() < count / 60
     # A bucket is of one exponent.
-    assert len(counts) < 128 + len(np.unique(np.frexp(losses)[1])) + 1
+    assert len(counts) <= _MOST_BUCKETS + len(np.unique(np.frexp(losses)[1]))
