@@ -28,14 +28,21 @@ from ..losses.reports.tallying import Repeated
 from ..slices import grouped, slices
 from ..sorting import COUNTS, PROGRESS, order_of
 from ._kernels import adding, attributing
-from ._kernels.references import find_alone, find_changes, find_pairs, group_blocks, refer
+from ._kernels.references import (
+    count_references,
+    find_alone,
+    find_changes,
+    find_pairs,
+    group_blocks,
+    refer,
+)
 from .joining import Joint, Member, join
 from .losses import Int32s, LossTable, OccurrenceLosses
 
 MAX_GROUPS = 1_000_000
 """Most groups of a question."""
-_ROWS = 1 << 17
-"""Rows in the buffer: with their cells, about as much as fits into the second-level cache."""
+_ROWS = 1 << 18
+"""Rows in the buffer: few enough for caches, and so many that calls of kernels cost little."""
 _TASK = 1 << 21
 """Rows of a task of one thread."""
 _REFERENCE_BYTES = 16
@@ -123,19 +130,22 @@ class Subject:
         lengths = np.append(np.diff(starts), 0)
         # An occurrence without an event has index -1, and so the last length, which is 0.
         work = np.append(0, np.cumsum(lengths[events].sum(0) + 1))
-        given = (events, starts, groups, self._counts)
         counts = np.zeros(self.groups, np.int64)
         self.sizes: Indices = np.zeros(self.groups, np.int64)
         """Rows of each group, more than its cells; shape (groups,)."""
-        self._references = _make_references(0)
-        for a, b in grouped(work, "references", _STEP):
-            refer(*given, a, b, counts, self.sizes, *self._references)
+        times = np.bincount(events[events >= 0], minlength=len(starts) - 1)
+        of_blocks = (groups, self._counts)
+        for a, b in grouped(starts, "references", _STEP):
+            count_references(starts[a : b + 1], times[a:b], *of_blocks, counts, self.sizes)
         self._starts: Indices = np.append(0, np.cumsum(counts))
         total, cursors = int(self._starts[-1]), self._starts[:-1].copy()
         current().hold("references", _REFERENCE_BYTES * total)
-        self._references = _make_references(total)
+        occurrences, blocks = np.empty(total, np.int32), np.empty(total, np.int64)
+        rows = np.empty(total, np.int32)
+        self._references = occurrences, blocks, rows
+        """Occurrence and block of each reference, and rows of that."""
         for a, b in grouped(work, "references", _STEP) if total else ():
-            refer(*given, a, b, cursors, np.zeros_like(counts), *self._references)
+            refer(events, starts, *of_blocks, a, b, cursors, occurrences, blocks, rows)
 
     def _block_groups(self) -> Int32s:
         """Group of each block of all members."""
@@ -375,11 +385,6 @@ class Subject:
                     f"a loss set has a sample that is not from 0 to {self.samples}",
                     hint="It is damaged, or another len_sample was stored with it: make it anew",
                 )
-
-
-def _make_references(count: int) -> tuple[Int32s, Indices, Int32s]:
-    """Occurrence and block of each reference, and rows of that."""
-    return np.empty(count, np.int32), np.empty(count, np.int64), np.empty(count, np.int32)
 
 
 _SAMPLE_BYTES = 64

@@ -43,6 +43,33 @@ def group_blocks(summary_ids: Int32s, known: Int32s, groups: Int32s, out: Int32s
 
 
 @kernel
+def count_references(
+    event_starts: Indices,
+    times: Indices,
+    groups: Int32s,
+    counts: Int32s,
+    references: Indices,
+    sizes: Indices,
+) -> None:
+    """Count the references of some events by group.
+
+    Args:
+        event_starts: first block of each event, and the one after the last.
+        times: occurrences of each event.
+        groups: of all blocks.
+        counts: rows of all blocks.
+        references: increased by the references of each group.
+        sizes: increased by the rows of these.
+    """
+    for event in range(len(times)):
+        for block in range(event_starts[event], event_starts[event + 1]):
+            group = groups[block]
+            if group >= 0:
+                references[group] += times[event]
+                sizes[group] += times[event] * counts[block]
+
+
+@kernel
 def refer(
     events: Int32s,
     event_starts: Indices,
@@ -51,12 +78,11 @@ def refer(
     first: int,
     last: int,
     cursors: Indices,
-    sizes: Indices,
     occurrences: Int32s,
     blocks: Indices,
     rows: Int32s,
 ) -> None:
-    """Put the references of some occurrences in place, or only count them.
+    """Put the references of some occurrences in place.
 
     Args:
         events: index of the event of each member at each occurrence, -1 for none;
@@ -67,8 +93,7 @@ def refer(
         first: occurrence.
         last: occurrence after the last.
         cursors: next place of each group, increased by its references.
-        sizes: increased by the rows of each group.
-        occurrences: receives the occurrence of each reference; empty to count.
+        occurrences: receives the occurrence of each reference.
         blocks: receives its block.
         rows: receives the rows of that.
     """
@@ -79,12 +104,10 @@ def refer(
                 for block in range(event_starts[event], event_starts[event + 1]):
                     group = groups[block]
                     if group >= 0:
-                        if len(occurrences):
-                            occurrences[cursors[group]] = occurrence
-                            blocks[cursors[group]] = block
-                            rows[cursors[group]] = counts[block]
+                        occurrences[cursors[group]] = occurrence
+                        blocks[cursors[group]] = block
+                        rows[cursors[group]] = counts[block]
                         cursors[group] += 1
-                        sizes[group] += counts[block]
 
 
 @kernel
