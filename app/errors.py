@@ -397,5 +397,7 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, ServiceError):
         document = problem(error.code, str(error), hint=error.hint, **error.members)
         document.retry_after = error.retry_after
+        if isinstance(error, RangeError):
+            document.headers["Content-Range"] = f"bytes */{error.members['length']}"
         return document
     return problem("internal", "the server failed; its log says why")

@@ -10,6 +10,8 @@ from starlette.responses import Response
 from app.server.responses import Exchange
 
 EXPOSED = (
+    *("Accept-Ranges", "Content-Range", "ETag", "Thalweg-Dtype", "Thalweg-Origin"),
+    *("Thalweg-Shape", "Thalweg-Tile-Shape", "Thalweg-Tiles"),
     *("Preference-Applied", "Thalweg-Completeness", "Thalweg-Token", "Thalweg-Batch"),
     *("Thalweg-Epoch", "Thalweg-Count", "Thalweg-Rows", "Thalweg-Offset", "Thalweg-Events"),
     *("Thalweg-Bytes", "Thalweg-Reopened-Check", "Thalweg-Events-Without-Occurrence"),

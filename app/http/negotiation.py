@@ -65,9 +65,9 @@ def choose_format(accept: str | None, formats: Sequence[str]) -> str:
             return str(known)
         if name.endswith("/*"):
             family = name[:-1] if name != "*/*" else ""
-            for media, form in _FORMAT_OF.items():
-                fits = media.startswith(family) and form in formats and form not in refused
-                if fits and (family or form == formats[0]):
+            fits = {form for media, form in _FORMAT_OF.items() if media.startswith(family)}
+            for form in formats:
+                if form in fits - refused:
                     return form
     raise NotAcceptableError(
         f"none of the media types in Accept, {accept[:200]!r}, is available",

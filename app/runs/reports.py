@@ -30,6 +30,7 @@ from .results.files import DAMAGED, RECORDS, Look, PublishedFile, ReportFiles, R
 from .sealing.jobs import Job, Jobs, Variant
 from .sealing.sealer import Sealer
 from .spec import ReportsBody, RunSpec, SealBody, invalid
+from .streams import Change
 
 RETRY_SECONDS = 2
 """Seconds after which to ask again for a report that is being computed."""
@@ -85,10 +86,12 @@ class RunReportsService:
         if run.state != "failed" or values:
             require(who, RUNS)
             run = self._sealing.runs.own(who, ident)
-        return self._sealer.seal(self._changed(who, run, values) if values else run)
+        if not values:
+            return self._sealer.seal(run)
+        return self._sealer.seal(run, self._change(who, run, values))
 
-    def _changed(self, who: Identity, run: RunRecord, values: Mapping[str, Any]) -> RunRecord:
-        """Return a run with the options that it is to be sealed with."""
+    def _change(self, who: Identity, run: RunRecord, values: Mapping[str, Any]) -> Change:
+        """Check the options that a run is to be sealed with; return what gives it them."""
         try:
             variant = Variant(SealBody.model_validate(values).options)
             spec = self._sealing.spec(run, variant)
@@ -110,7 +113,7 @@ class RunReportsService:
                 )
             return replace(run, spec=spec.to_json(), inputs=spec.inputs)
 
-        return self._sealing.runs.change(run, changed)
+        return changed
 
     def compute(self, who: Identity, ident: str, values: Mapping[str, Any]) -> Job:
         """Have further reports of a sealed run computed; see :meth:`Sealer.compute`.
@@ -214,8 +217,10 @@ class RunReportsService:
         The job looks which of them are. So nothing is deleted before it can be computed.
 
         Raises:
+            NotFoundError: the run was deleted, and its files with it.
             CoreError, ServiceError: an input is missing, or a store failed.
         """
+        run = self._sealing.runs.again(run)
         reports = PICTURES[name.report] if form in PICTURE_TYPES else (name.report,)
         log = structlog.get_logger().bind(run=run.id, variant=name.variant)
         log.warning("a report is damaged and computed again", reports=list(reports))

@@ -48,6 +48,8 @@ MAX_STREAMS = 10_000
 exceed it by their number, for which the record has room."""
 Check = Callable[[list[StreamRecord]], object]
 """Raises if a run cannot be sealed with its streams."""
+Change = Callable[[RunRecord], RunRecord]
+"""Returns a version of a run with what it is sealed with, or raises."""
 
 
 class Streams:
@@ -228,15 +230,21 @@ class Streams:
         if not _is_of(run, stream):
             raise _missing(stream.id)
 
-    def seal(self, run: RunRecord, check: Check) -> RunRecord:
+    def seal(self, run: RunRecord, check: Check, change: Change) -> RunRecord:
         """Seal a run with the streams that it has; one that is sealed stays as it is.
+
+        Args:
+            run: the run.
+            check: checks its streams.
+            change: gives the run its options; is called for one that is sealed as well.
 
         Raises:
             NotFoundError: the run was deleted.
-            Exception: what ``check`` raises.
+            Exception: what ``check`` and ``change`` raise.
         """
 
         def sealed(run: RunRecord) -> RunRecord:
+            changed = change(run)
             if not run.is_open:
                 return run
             if not run.closing:
@@ -245,7 +253,12 @@ class Streams:
             check(streams)
             listed = {stream.partition: stream.id for stream in streams}
             return replace(
-                run, state="sealed", problem=None, streams=listed, term=new_term(), closing=False
+                changed,
+                state="sealed",
+                problem=None,
+                streams=listed,
+                term=new_term(),
+                closing=False,
             )
 
         while run.is_open:

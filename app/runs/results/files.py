@@ -337,10 +337,12 @@ class ReportFiles(Published):
             choose: returns those of some rows that are wanted; None for all.
 
         Raises:
+            BlobMissingError: they were deleted since the caller has looked.
             WorkStoppedError: nobody waits for them any more.
         """
         file = self.find(name.file(RECORDS))
-        assert file is not None  # noqa: S101 - the caller has looked
+        if file is None:
+            raise BlobMissingError(f"the rows of {name.report} are deleted")
         dtype = self.dtype(name.report)
         step = _AT_ONCE * dtype.itemsize
         budget = current()

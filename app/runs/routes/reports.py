@@ -52,7 +52,7 @@ _JSON = {"application/json": {"schema": {"type": "object"}}}
     openapi_extra=json_body(
         SealBody, {"options": {"return_periods": [250, 100, 50]}}, required=False
     ),
-    responses={202: {"model": RunAnswer}, **_PROBLEMS},
+    responses={200: {"model": RunAnswer}, 202: {"model": RunAnswer}, **_PROBLEMS},
 )
 @in_lane(LONG)
 async def seal_run(service: RunService, run: str, who: IdentityDep) -> ExchangeResponse:

@@ -27,6 +27,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import structlog
@@ -52,6 +53,7 @@ from core.errors import CancelledError, CoreError
 
 from ..records import RunRecord, RunState
 from ..store import always
+from ..streams import Change
 from ..watching import News
 from .ahead import SegmentsAhead
 from .alone import Alone, Death
@@ -71,6 +73,10 @@ _FAILURES = (
     *(StorageFullError, StoreError),
 )
 """Failures of the server, which pass."""
+
+
+def _unchanged(run: RunRecord) -> RunRecord:
+    return run
 
 
 class _NotSealedError(Exception):
@@ -129,13 +135,19 @@ class Sealer:
 
     # -- requests ----------------------------------------------------------------
 
-    def seal(self, run: RunRecord) -> RunRecord:
+    def seal(self, run: RunRecord, change: Change = _unchanged) -> RunRecord:
         """Seal a run: check it, and have its reports computed. Again, it changes nothing.
+
+        Args:
+            run: the run.
+            change: gives it the options that it is sealed with, and refuses others of one that is
+                sealed. They are stored with the seal: one that is refused leaves the run as it was.
 
         Raises:
             SealRefusedError: naming each stream at fault.
             CoreError, ServiceError: an input is missing, or does not fit the reports.
         """
+        changed = change(run)
         if run.state == "done":
             return run
         job = job_of(run)
@@ -145,11 +157,12 @@ class Sealer:
             self._take_back(job, run)
             return run
         sealing = self.sealing
-        check_sealable(run, sealing.streams.of(run), sealing.spec(run, Variant()).missing)
-        sealing.request(run, Variant(), job.reports)
+        check_sealable(run, sealing.streams.of(run), sealing.spec(changed, Variant()).missing)
+        sealing.request(changed, Variant(), job.reports)
         self.jobs.create(job)
         try:
-            sealed = sealing.streams.seal(run, lambda streams: check_sealable(run, streams, ()))
+            check = partial(check_sealable, changed, missing=())
+            sealed = sealing.streams.seal(run, check, change)
         except ServiceError:
             with contextlib.suppress(ServiceError):
                 self._take_back(job, run)

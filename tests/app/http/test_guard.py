@@ -267,7 +267,7 @@ def test_pages_of_other_origins(service: Service, guarded: Service) -> None:
         assert answer.status == status
         assert answer.getheader("Access-Control-Allow-Origin") == ORIGIN
         exposed = str(answer.getheader("Access-Control-Expose-Headers")).split(", ")
-        for name in ("Thalweg-Token", "Thalweg-Offset", "Upload-Complete", "X-Request-Id"):
+        for name in ("ETag", "Thalweg-Token", "Thalweg-Shape", "Upload-Complete", "X-Request-Id"):
             assert name in exposed
     stranger = [("Origin", "https://elsewhere.example")]
     answer = ask(service, Post("/v1/losses/melt", [good().encode()], stranger))

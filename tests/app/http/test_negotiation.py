@@ -20,6 +20,7 @@ ALL = tuple(MEDIA_TYPES)
         ("*/*", "csv"),
         ("text/html, */*;q=0.1", "csv"),
         ("text/*", "csv"),
+        ("text/csv;q=0, */*", ALL[1]),
         ("application/x-ndjson", "ndjson"),
         ("application/jsonl", "ndjson"),
         ("application/*", "ndjson"),

@@ -15,7 +15,8 @@ import pytest
 from app.http.identity import SINGLE_USER
 from app.losses.pictures.options import PictureOptions
 from app.runs.describing import describe_run
-from app.runs.records import RunRecord
+from app.runs.records import RunRecord, StreamRecord
+from app.runs.results.files import ReportFiles
 from core.losses.events import StreamHeader
 from core.losses.format import SOURCE_SUMMARY, Kind
 from core.losses.reports import REPORTS
@@ -169,6 +170,56 @@ def test_a_run_that_failed_for_its_options_is_sealed_again_with_others(
     assert other.json()["code"] == "run-sealed"
     rows = asyncio.run(service.get(f"/v1/runs/{run.id}/reports/ept")).text.splitlines()
     assert {line.split(",")[3] for line in rows[1:]} <= {"5.000000", "2.000000", "0.000000"}
+
+
+def test_a_seal_that_is_refused_leaves_the_run_as_it_was(service: Uploads) -> None:
+    case = random_run(np.random.default_rng(4))
+    run = service.run(["melt"], partitions=2)
+    service.upload(run, case.stream.encode())
+
+    def seal(**options: object) -> httpx.Response:
+        body = {"options": options} if options else None
+        return asyncio.run(service.post(f"/v1/runs/{run.id}/seal", json=body))
+
+    before = service.now(run)
+    assert seal(summary_ids="2").json()["code"] == "seal-refused"
+    assert service.now(run).spec == before.spec
+    service.upload(run, case.stream.with_blocks([]).encode())
+    # Of two that come at once one wins, and the other one is told so.
+    late: list[httpx.Response | None] = []
+    sealer = service.sealer
+    listed = sealer.sealing.streams.of
+
+    def of(record: RunRecord) -> list[StreamRecord]:
+        if not late:
+            late.append(None)
+            late.append(seal(summary_ids="1"))
+        return listed(record)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sealer.sealing.streams, "of", of)
+        assert seal(summary_ids="2").json()["code"] == "run-sealed"
+    assert late[1] is not None
+    assert late[1].status_code == 202
+    assert service.now(run).spec["options"]["summary_ids"] == "1"
+
+
+def test_a_report_of_a_run_that_is_deleted_meanwhile_is_not_found(service: Uploads) -> None:
+    case = random_run(np.random.default_rng(4))
+    run = service.run(["melt"])
+    service.upload(run, case.stream.encode())
+    service.sealer.seal(service.now(run))
+    service.sealer.look()
+    derive = ReportFiles.derive
+
+    def late(self: ReportFiles, *of: Any) -> object:  # noqa: ANN401 - as it has them
+        service.state.runs.removal.delete(SINGLE_USER, run.id)
+        return derive(self, *of)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ReportFiles, "derive", late)
+        answer = asyncio.run(service.get(f"/v1/runs/{run.id}/reports/melt?format=arrow"))
+    assert answer.json()["code"] == "not-found"
 
 
 def test_a_variant_that_there_is_not_is_told_from_one_that_is_being_computed(

@@ -140,7 +140,7 @@ class Process:
 
     def seal(self) -> None:
         run = self.now()
-        self.streams.seal(run, lambda streams: check_sealable(run, streams, ()))
+        self.streams.seal(run, lambda streams: check_sealable(run, streams, ()), lambda run: run)
 
     def fail(self) -> None:
         """End a sealed run as failed, so that it takes streams again."""
@@ -326,7 +326,7 @@ def test_a_seal_looks_again_if_somebody_appends_to_a_stream_that_it_did_not_see(
             raise PartitionTakenError("not complete")
 
     with pytest.raises(PartitionTakenError):
-        process.streams.seal(process.now(), check_streams)
+        process.streams.seal(process.now(), check_streams, lambda run: run)
     assert looked == [1, 2]
     assert process.now().is_open
 

@@ -142,6 +142,7 @@ def test_reports_have_entity_tags_and_ranges(service: Uploads, case: RunCase) ->
     assert get(service, path, headers={"Range": "bytes=5-", "If-Range": '"x"'}).status_code == 200
     beyond = get(service, path, headers={"Range": f"bytes={len(whole.content)}-"})
     assert beyond.status_code == 416
+    assert beyond.headers["Content-Range"].startswith("bytes */")
 
 
 def test_rows_are_chosen_by_summary_and_event(service: Uploads, case: RunCase) -> None:
