@@ -114,6 +114,7 @@ def test_faults_of_decoded_tables_name_the_row(encode: Callable[[Any], bytes]) -
         (parquet(TABLE)[:-9] + b"x" * 9, "the parquet file is damaged"),
         (arrow(TABLE)[:200], "the arrow file is damaged"),
         (arrow(TABLE, stream=True)[:60], "the arrow file is damaged"),
+        (arrow(TABLE, stream=True)[:-8], "the arrow file is damaged.* byte .* without its end"),
         (b"\x1f\x8b" + CSV, "it is compressed with gzip"),
         (b"", "there is no data"),
     ],
