@@ -151,7 +151,8 @@ def test_a_table_has_so_many_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_stream_without_its_end_is_refused_wherever_it_stops(tmp_path: Path) -> None:
     path = tmp_path / "table"
     octets = write(path, pa.table({"x": np.arange(8)}), "stream", rows=2)
-    assert octets.endswith(END := b"\xff\xff\xff\xff\0\0\0\0")
+    marker = b"\xff\xff\xff\xff\0\0\0\0"
+    assert octets.endswith(marker)
     source = pa.BufferReader(octets)
     ends = [source.tell() for _ in range(5) if pa.ipc.read_message(source)]
     for end in ends:
@@ -162,8 +163,8 @@ def test_a_stream_without_its_end_is_refused_wherever_it_stops(tmp_path: Path) -
             path.write_bytes(octets[: end + octet])
             with pytest.raises((Fault, pa.ArrowInvalid, OSError, EOFError)):
                 opened(path).__enter__()
-        for marker in (END, END[4:]):
-            path.write_bytes(octets[:end] + marker)
+        for last in (marker, marker[4:]):
+            path.write_bytes(octets[:end] + last)
             with opened(path) as table:
                 assert len(table.parts) == ends.index(end)
 
