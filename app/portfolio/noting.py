@@ -9,6 +9,7 @@ import numpy as np
 from core.arrays import Rows
 from core.portfolio.combining import Subject as Whole
 from core.portfolio.contributions import MOST_KEYS
+from core.portfolio.joining import longest_return_period
 
 from .contents import OpenSet
 from .encoding import Table
@@ -76,9 +77,7 @@ def shortened(keys: Sequence[Rows]) -> Iterator[str]:
 
 def beyond(query: Query, whole: Whole) -> Iterator[str]:
     """Say which return periods are longer than the periods can tell."""
-    weights, longest = whole.calendar.weights, whole.calendar.periods
-    if len(weights):
-        longest = int(1 / weights.min(where=weights > 0, initial=1.0) + _ROUNDING)
+    longest = longest_return_period(whole.calendar)
     if years := sorted(y for y in query.return_periods or () if y > longest):
         yield (
             f"Return periods of more than {longest} years ({_listed(years)}) are beyond what the"

@@ -40,6 +40,8 @@ _BEFORE = 61 * _MINUTES
 """More than from 1 January to 1 March, in days or minutes."""
 _OCCURRENCE_BYTES = 24
 _WEIGHT_BYTES = 32
+_ROUNDING = 1e-9
+"""By which part a quotient may miss the whole number that was meant."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -349,11 +351,19 @@ def check_return_periods(years: Sequence[int], calendar: Calendar, samples: int)
     Raises:
         InputError: one of them is longer than all periods and samples together.
     """
-    longest = max(years, default=0)
-    if longest > calendar.periods * samples:
+    longest, most = max(years, default=0), longest_return_period(calendar, samples)
+    if longest > most:
         raise InputError(
             f"a return period of {longest} years is beyond {calendar.periods} periods of"
             f" {samples} samples",
             parameter="return_periods",
-            hint=f"Ask for at most {calendar.periods * samples} years",
+            hint=f"Ask for at most {most} years",
         )
+
+
+def longest_return_period(calendar: Calendar, samples: int = 1) -> int:
+    """Years that periods and samples together tell of: 1 / the least probability of one."""
+    if not len(calendar.weights):
+        return calendar.periods * samples
+    least = float(calendar.weights.min(where=calendar.weights > 0, initial=1.0))
+    return int(samples / least * (1 + _ROUNDING))

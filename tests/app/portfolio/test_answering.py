@@ -495,6 +495,27 @@ def test_means_over_all_periods_of_losses_of_some_are_noted(desk: Desk) -> None:
     assert notes_of(answer)[0].startswith("Losses of periods 3 to 9 count")
 
 
+def test_all_reports_reach_the_return_periods_of_rare_periods(desk: Desk) -> None:
+    weights = "period_no,weighting\n1,.9\n2,.05\n3,.04\n4,.009\n5,.001\n"
+    digest = desk.parts.losses.inputs.put(SINGLE_USER, "periods", weights.encode(), 5).digest
+    table = "Period,EventId,Loss\n" + "".join(f"{k},{k},{k}\n" for k in range(1, 6))
+    path = f"/v1/portfolios/loss-sets/rare?form=ylt&no_of_periods=5&periods={digest}"
+    assert desk.send("PUT", path, content=table.encode()).status_code == 201
+    asked: dict[str, Any] = {"loss_sets": [{"id": "rare"}], "return_periods": [1000, 100]}
+
+    def points(table: str, kind: str, loss: str, **more: Any) -> list[float]:  # noqa: ANN401 - JSON
+        rows = rows_of(desk.ask(**asked, **more), table)
+        return [row[loss] for row in rows if row[kind] == 1]
+
+    of_curves = points("ept", "EPType", "Loss", report="curves", curves="f")
+    of_bands = points("bands", "EPType", "Loss", report="uncertainty")
+    of_parts = points("contributions", "EPType", "Loss", report="contributions", curves="f")
+    assert of_curves == of_bands == of_parts == [5.0, 4.0]
+    answer = desk.ask(**asked | {"report": "uncertainty", "return_periods": [1001]})
+    assert answer.status_code == 422
+    assert answer.json()["hint"] == "Ask for at most 1000 years"
+
+
 def test_return_periods_that_weights_do_not_reach_are_noted(desk: Desk) -> None:
     weights = "period_no,weighting\n" + "".join(
         f"{p},{0.04 + 0.02 * (p % 2)}\n" for p in range(1, 21)
