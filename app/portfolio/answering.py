@@ -59,13 +59,13 @@ from .layering import (
     read_programme,
     recovery_rows,
 )
-from .noting import apart, beyond, lacking, noisy, of_sets, shortened, unheard
+from .noting import apart, beyond, lacking, noisy, of_sets, shortened, unheard, unlike
 from .perils import read_perils
 from .query import Query
 from .records import LossSet
 
 T = TypeVar("T")
-_ALGORITHM = b"portfolio 7"
+_ALGORITHM = b"portfolio 8"
 """Changes whenever an answer does, to equal questions."""
 _FULL, _PER_SAMPLE = frozenset("Ff"), frozenset("Ww")
 """Letters of curves."""
@@ -225,6 +225,7 @@ class Answers:
             notes += notes_of(layered.recoveries.programme)
             notes += notes_on(layered.recoveries)
         notes += unheard(query, sets)
+        notes += unlike(query, sets)
         notes += beyond(query, prepared.whole)
         notes += apart(query)
         if query.report == "contributions":

@@ -10,6 +10,7 @@ from core.arrays import Rows
 from core.portfolio.combining import Subject as Whole
 from core.portfolio.contributions import MOST_KEYS
 from core.portfolio.joining import longest_return_period
+from core.portfolio.labels import apart_notes
 
 from .contents import OpenSet
 from .encoding import Table
@@ -73,6 +74,15 @@ def shortened(keys: Sequence[Rows]) -> Iterator[str]:
             f"Table keys has the {MOST_KEYS} largest events, and periods, of each point: {count} of"
             f" {len(lists)} such lists leave some out, and their Share is less than 1 together"
         )
+
+
+def unlike(query: Query, sets: Sequence[OpenSet]) -> Iterator[str]:
+    """Say which labels of several sets are nearly alike, where losses are told apart by them."""
+    infos = [each.info.columns for each in sets if each.info is not None]
+    names = [*query.group_by, *query.filter.dimensions, *query.filter.exclude]
+    for name in dict.fromkeys(names) if len(infos) > 1 else ():
+        columns = [columns[name] for columns in infos if name in columns]
+        yield from apart_notes(name, np.concatenate(columns)) if columns else ()
 
 
 def beyond(query: Query, whole: Whole) -> Iterator[str]:

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final, Literal
 
 import numpy as np
@@ -30,6 +32,9 @@ _ROWS = 1 << 14
 _CHARACTER_BYTES = 4
 _ROOM = 64 << 20
 """Bytes that a column may always take."""
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]{1,5})?")
+_EXACT = 1e15
+"""Whole numbers below are written without an exponent."""
 _ROOM_PER_BYTE = 16
 """Bytes that a column may take for each byte of the file."""
 
@@ -163,7 +168,19 @@ def _kept(names: Sequence[str], needed: Sequence[str] | None) -> list[int]:
 
 
 def _as_text(values: NDArray[np.generic]) -> NDArray[np.str_]:
-    return np.array([str(value) for value in values.tolist()], np.str_)
+    return np.array([_written(value) for value in values.tolist()], np.str_)
+
+
+def _written(value: object) -> str:
+    """A value as csv has it: integers became floats where others of their column were missing."""
+    if isinstance(value, float) and abs(value) < _EXACT and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def number_of(text: str) -> Decimal | None:
+    """The number that a text is; None of names, such as those with leading zeros."""
+    return Decimal(text) if _NUMBER.fullmatch(text) else None
 
 
 def _read(

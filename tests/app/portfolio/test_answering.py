@@ -495,6 +495,30 @@ def test_means_over_all_periods_of_losses_of_some_are_noted(desk: Desk) -> None:
     assert notes_of(answer)[0].startswith("Losses of periods 3 to 9 count")
 
 
+def test_labels_that_are_numbers_are_filtered_as_they_are_shown(desk: Desk) -> None:
+    table = "Period,EventId,Loss,Zip\n1,1,1,10\n1,2,2,1e1\n1,3,4,9\n1,4,8,1.5\n"
+    file = io.BytesIO()
+    columns = {"Period": [1, 1], "EventId": [1, 2], "Loss": [16.0, 32.0], "Zip": [10.0, 9.0]}
+    pq.write_table(pa.table(columns), file)
+    for name, body in (("texts", table.encode()), ("floats", file.getvalue())):
+        path = f"/v1/portfolios/loss-sets/{name}?form=ylt&no_of_periods=1"
+        assert desk.send("PUT", path, content=body).status_code == 201
+    asked: dict[str, Any] = {"report": "averages", "group_by": ["Zip"], "float_width": 8}
+
+    def losses(sets: list[str], *zips: str | float) -> dict[Any, float]:
+        which = {"filter": {"dimensions": {"Zip": zips}}} if zips else {}
+        rows = rows_of(desk.ask(loss_sets=[{"id": i} for i in sets], **which, **asked), "aal")
+        return {row["Zip"]: row["MeanLoss"] for row in rows if row["SampleType"] == 2}
+
+    assert list(losses(["texts"]).items()) == [("1.5", 8), ("9", 4), ("10", 1), ("1e1", 2)]
+    assert losses(["texts"], 10.0) == {"10": 1, "1e1": 2}
+    assert losses(["texts"], "9", 1.5) == {9.0: 4, 1.5: 8}
+    assert losses(["floats"]) == {10: 16, 9: 32}
+    assert losses(["floats", "texts"], "10", 9.0) == {10: 17, 9: 36}
+    answer = desk.ask(loss_sets=[{"id": "floats"}, {"id": "texts"}], **asked)
+    assert "Zip has '10' and '1e1', which are groups apart" in notes_of(answer)
+
+
 def test_all_reports_reach_the_return_periods_of_rare_periods(desk: Desk) -> None:
     weights = "period_no,weighting\n1,.9\n2,.05\n3,.04\n4,.009\n5,.001\n"
     digest = desk.parts.losses.inputs.put(SINGLE_USER, "periods", weights.encode(), 5).digest
