@@ -54,12 +54,23 @@ from .layering import (
     insured_values,
     join,
     layer_rows,
+    lossless,
     made,
     names_of,
     read_programme,
     recovery_rows,
 )
-from .noting import apart, beyond, lacking, noisy, of_sets, shortened, unheard, unlike
+from .noting import (
+    apart,
+    beyond,
+    lacking,
+    noisy,
+    of_sets,
+    shortened,
+    unheard,
+    unlike,
+    unscoped,
+)
 from .perils import read_perils
 from .query import Query
 from .records import LossSet
@@ -167,6 +178,8 @@ class Layered(NamedTuple):
     recoveries: Recoveries
     run: Callable[[Subject], Recoveries]
     """Makes the same of other losses."""
+    lossless: Sequence[str]
+    """Labels in scopes of which no loss counts."""
 
 
 class Answer(NamedTuple):
@@ -224,6 +237,7 @@ class Answers:
             layered = self._layered(asked, prepared, sets)
             notes += notes_of(layered.recoveries.programme)
             notes += notes_on(layered.recoveries)
+            notes += unscoped(layered.lossless)
         notes += unheard(query, sets)
         notes += unlike(query, sets)
         notes += beyond(query, prepared.whole)
@@ -325,13 +339,14 @@ class Answers:
             return join(losses, grouping.labels, whole.calendar, whole.samples, values)
 
         subject = self._kept(asked, sets, f"layers {asked.query.insured_value}", make)
-        subject = subject._replace(perils=perils)
+        without = lossless(asked.query, programme, sets, grouping.labels)
+        subject = subject._replace(names=(*subject.names, *without), perils=perils)
 
         def run(subject: Subject) -> Recoveries:
             calls: OrderedCalls[Any, Any] = OrderedCalls(self.engine)
             return run_programme(programme, subject, whole.calendar, whole.samples, calls)
 
-        return Layered(subject, run(subject), run)
+        return Layered(subject, run(subject), run, without)
 
     def _prepared(self, asked: Asked, sets: Sequence[OpenSet]) -> Prepared:
         """Return which losses count, by group, and when they happen."""
@@ -357,7 +372,7 @@ _REPORTS: Mapping[str, tuple[str, ...]] = {
 
 def _amounts(layered: Layered, of: str) -> Amounts:
     """Return what contributions to net or ceded losses are of."""
-    subject, recoveries, run = layered
+    subject, recoveries, run, _ = layered
     gross = subject.losses
 
     def without(group: int) -> Floats:

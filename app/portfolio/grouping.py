@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import combinations
@@ -104,8 +104,8 @@ def group(query: Query, sets: Sequence[OpenSet], most: int) -> Grouping:
             )
         if not found:
             raise InvalidOptionError(
-                "no summary passes the filter",
-                hint="Filter less: it has none of the values of dimensions, or one of exclude",
+                "no summary with a loss passes the filter",
+                hint="Filter less: each has none of the values of dimensions, or one of exclude",
                 option="filter",
             )
         numbers = {key: number for number, key in enumerate(found)}
@@ -196,12 +196,26 @@ def _column(each: OpenSet, name: str, option: str) -> Texts:
     return np.where(ids[at] == each.summaries, texts[at], "")
 
 
+def described(sets: Sequence[OpenSet], names: Sequence[str]) -> set[str]:
+    """Labels that summaries of any set have, those without a loss too."""
+    infos = [each.info for each in sets if each.info is not None]
+    columns = [
+        [
+            info.summary_ids.astype(np.str_) if name == SUMMARY else info.columns[name]
+            for name in names
+        ]
+        for info in infos
+    ]
+    return {" / ".join(key) for of_set in columns for key in zip(*of_set, strict=True)}
+
+
 def _check_values(wanted: Filter, sets: Sequence[OpenSet]) -> None:
     """Refuse a value that no summary of any set has."""
     named = [("dimensions", *item) for item in wanted.dimensions.items()]
     for member, name, values in named + [("exclude", *item) for item in wanted.exclude.items()]:
         option = f"filter.{member}.{name[:_SHOWN]}"
         known = {text for each in sets for text in _column(each, name, option).tolist()}
+        known |= described(sets, [name])
         if not values:
             raise InvalidOptionError(f"{option} is empty", hint="Leave it out", option=option)
         for value in values:
@@ -219,6 +233,13 @@ def _texts(values: Sequence[str | float], known: set[str]) -> list[str]:
     numbers = {number_of(str(value)) for value in values if not isinstance(value, str)}
     equal = [text for text in known if number_of(text) in numbers] if numbers else []
     return [*map(str, values), *equal]
+
+
+def absent(wanted: Filter, sets: Sequence[OpenSet]) -> Iterator[tuple[str, str]]:
+    """Yield a dimension and a value in it by which losses are filtered, and none has."""
+    for name, values in wanted.dimensions.items():
+        known = {text for each in sets for text in _column(each, name, "filter").tolist()}
+        yield from ((name, str(v)) for v in values if known.isdisjoint(_texts([v], known)))
 
 
 def _check_events(wanted: Filter, sets: Sequence[OpenSet]) -> None:

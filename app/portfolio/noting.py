@@ -14,6 +14,7 @@ from core.portfolio.labels import apart_notes
 
 from .contents import OpenSet
 from .encoding import Table
+from .grouping import absent
 from .query import Query
 from .records import LossSet
 
@@ -59,6 +60,8 @@ def unheard(query: Query, sets: Sequence[OpenSet]) -> Iterator[str]:
     names = [part.strip() for part in (query.filter.events or "").split(",")]
     ids = np.array([int(name) for name in names if name.isdecimal()], np.int64)
     known = [each.losses.table.event_ids for each in sets]
+    for name, value in absent(query.filter, sets):
+        yield f"Of filter.dimensions.{name} no loss set has a loss of {value}"
     if missing := ids[~np.isin(ids, np.concatenate(known))].tolist():
         yield f"Of filter.events no loss set has a loss of {_listed(missing)}"
 
@@ -74,6 +77,12 @@ def shortened(keys: Sequence[Rows]) -> Iterator[str]:
             f"Table keys has the {MOST_KEYS} largest events, and periods, of each point: {count} of"
             f" {len(lists)} such lists leave some out, and their Share is less than 1 together"
         )
+
+
+def unscoped(lossless: Sequence[str]) -> Iterator[str]:
+    """Say of which labels in scopes no loss counts."""
+    if lossless:
+        yield f"Of {_listed(lossless)} in Scope no loss counts: nothing is recovered of them"
 
 
 def unlike(query: Query, sets: Sequence[OpenSet]) -> Iterator[str]:
@@ -119,7 +128,7 @@ def lacking(query: Query, tables: Sequence[Table]) -> list[str]:
     return notes
 
 
-def _listed(years: Sequence[int]) -> str:
+def _listed(years: Sequence[int] | Sequence[str]) -> str:
     return ", ".join(map(str, years[:_NAMED])) + ", …" * (len(years) > _NAMED)
 
 

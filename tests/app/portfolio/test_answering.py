@@ -329,7 +329,11 @@ def test_curves_are_drawn(desk: Desk) -> None:
             '{"group_by": ["Region"]}',
         ),
         ({"filter": {"exclude": {"Region": ["E"]}}}, "no summary has Region 'E'", "N, S"),
-        ({"filter": {"exclude": {"Region": ["N", "S"]}}}, "no summary passes", "one of exclude"),
+        (
+            {"filter": {"exclude": {"Region": ["N", "S"]}}},
+            "no summary with a loss",
+            "one of exclude",
+        ),
         ({"filter": {"months": [4]}}, "no loss passes the filter", "Filter less"),
         ({"filter": {"events": "1-2", "periods": [20, 20]}}, "no loss passes the filter", ""),
         ({"table": "plt"}, "the answer has no table 'plt'", "It has aal, ept"),
@@ -570,6 +574,32 @@ def test_defaults_and_odd_terms_of_a_programme_are_noted(desk: Desk) -> None:
 def test_of_gross_asks_for_what_there_is_without_a_programme(desk: Desk) -> None:
     said = desk.ask(report="averages", of="gross")
     assert rows_of(said, "aal") == rows_of(desk.ask(report="averages"), "aal")
+
+
+def test_summaries_without_a_loss_may_be_named_and_are_noted(desk: Desk) -> None:
+    info = desk.info("summary_id,Region\n1,N\n2,S\n3,W\n4,N\n")
+    assert desk.make(desk.run_id, name="west", summary_info=info).status_code == 201
+    layers = [{**SCOPED["layers"][0], "Scope": ["W"]}]
+    asked: dict[str, Any] = {"loss_sets": [{"id": "west"}], "group_by": ["Region"]}
+    answer = desk.ask(**asked, report="layers", programme={"layers": layers})
+    assert {row["ExpectedLoss"] for row in rows_of(answer, "layers")} == {0.0}
+    assert "Of W in Scope no loss counts: nothing is recovered of them" in notes_of(answer)
+    layers[0]["Scope"] = ["W", "S"]
+    asked |= {"report": "averages", "of": "net", "programme": {"layers": layers}}
+    both = desk.ask(**asked)
+    layers[0]["Scope"] = ["S"]
+    assert rows_of(both, "aal") == rows_of(desk.ask(**asked), "aal")
+    # What is filtered out is no mistake in a programme either.
+    answer = desk.ask(**asked, filter={"exclude": {"Region": ["S", "W"]}})
+    assert "Of S in Scope no loss counts: nothing is recovered of them" in notes_of(answer)
+    answer = desk.ask(**asked, filter={"dimensions": {"Region": ["S", "W"]}})
+    assert "Of filter.dimensions.Region no loss set has a loss of W" in notes_of(answer)
+    assert {row["Region"] for row in rows_of(answer, "aal")} == {"S"}
+    layers[0]["Scope"] = ["E"]
+    refused = desk.ask(**asked).json()
+    assert "Scope has 'E', which no part is" in refused["detail"]
+    refused = desk.ask(**asked | {"filter": {"dimensions": {"Region": ["W"]}}}).json()
+    assert refused["detail"] == "no summary with a loss passes the filter"
 
 
 def test_events_of_a_filter_that_have_no_loss_are_noted(desk: Desk) -> None:
