@@ -63,6 +63,7 @@ from .layering import (
 from .noting import (
     apart,
     beyond,
+    cut,
     lacking,
     noisy,
     of_sets,
@@ -240,6 +241,7 @@ class Answers:
             notes += unscoped(layered.lossless)
         notes += unheard(query, sets)
         notes += unlike(query, sets)
+        notes += cut(query, sets)
         notes += beyond(query, prepared.whole)
         notes += apart(query)
         if query.report == "contributions":

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 import numpy as np
 
 from core.arrays import Rows
 from core.portfolio.combining import Subject as Whole
 from core.portfolio.contributions import MOST_KEYS
-from core.portfolio.joining import longest_return_period
+from core.portfolio.joining import are_parts, longest_return_period
 from core.portfolio.labels import apart_notes
 
 from .contents import OpenSet
@@ -77,6 +78,20 @@ def shortened(keys: Sequence[Rows]) -> Iterator[str]:
             f"Table keys has the {MOST_KEYS} largest events, and periods, of each point: {count} of"
             f" {len(lists)} such lists leave some out, and their Share is less than 1 together"
         )
+
+
+def cut(query: Query, sets: Sequence[OpenSet]) -> Iterator[str]:
+    """Say which sets of several catalogues are likely parts of one."""
+    calendars = {each.record.value["catalogue"]: each for each in sets}
+    for one, other in combinations([] if query.blend else calendars.values(), 2):
+        if are_parts(one.calendar, other.calendar):
+            yield (
+                f"Most events of {one.record.id} or {other.record.id} happen in the same periods as"
+                " in the other: if both are parts of one catalogue, which lack events without a"
+                " loss, import them as one table with a dimension that tells them apart (of an elt"
+                " give each part all events, with a loss of 0 too): they are then added by event"
+            )
+            return
 
 
 def unscoped(lossless: Sequence[str]) -> Iterator[str]:

@@ -40,6 +40,8 @@ _BEFORE = 61 * _MINUTES
 """More than from 1 January to 1 March, in days or minutes."""
 _OCCURRENCE_BYTES = 24
 _WEIGHT_BYTES = 32
+_COMPARED = 64
+"""Occurrences of a calendar that are looked for in another."""
 _ROUNDING = 1e-9
 """By which part a quotient may miss the whole number that was meant."""
 
@@ -206,6 +208,24 @@ def _same(a: Calendar, b: Calendar) -> bool:
             hint="Give both sets the same periods file",
         )
     return alike
+
+
+def are_parts(a: Calendar, b: Calendar) -> bool:
+    """Whether two calendars look like parts of one: most that happens in one does in the other.
+
+    Told by some occurrences of the shorter. Events that are numbered by periods tell nothing.
+    """
+    few, many = sorted((a.occurrences, b.occurrences), key=lambda each: len(each.periods))
+    if np.array_equal(few.event_ids, few.periods):
+        return False
+    chosen = np.unique(np.linspace(0, len(few.periods) - 1, _COMPARED).astype(np.int64))
+    periods, ids, dates = (column[chosen] for column in few)
+    begins, ends = (np.searchsorted(many.periods, periods, side) for side in ("left", "right"))
+    shared = sum(
+        bool(((many.event_ids[begin:end] == ident) & (many.dates[begin:end] == date)).any())
+        for begin, end, ident, date in zip(begins, ends, ids, dates, strict=True)
+    )
+    return 2 * shared > len(chosen)
 
 
 def _check_pairing(calendars: Sequence[Calendar]) -> None:

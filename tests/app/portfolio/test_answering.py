@@ -576,6 +576,30 @@ def test_of_gross_asks_for_what_there_is_without_a_programme(desk: Desk) -> None
     assert rows_of(said, "aal") == rows_of(desk.ask(report="averages"), "aal")
 
 
+def test_parts_of_one_table_that_are_taken_for_other_catalogues_are_noted(desk: Desk) -> None:
+    lines = [f"{k},{100 + k},2031-02-{10 + k % 18}," for k in range(1, 51)]
+    tables = {
+        "north": [f"{line}10" for line in lines],
+        # One event has no loss here.
+        "south": [f"{line}4" for line in lines[:-1]],
+        "moved": [f"{51 - k},{100 + k},2031-02-{10 + k % 18},4" for k in range(1, 50)],
+        "bare": [f"{k},{k},2031-03-01,4" for k in range(1, 51)],
+        "bare-2": [f"{k},{k},2031-03-01,4" for k in range(1, 50)],
+    }
+    for name, rows in tables.items():
+        body = "\n".join(["Period,EventId,Date,Loss", *rows])
+        path = f"/v1/portfolios/loss-sets/{name}?form=ylt&no_of_periods=50"
+        assert desk.send("PUT", path, content=body.encode()).status_code == 201
+
+    def is_noted(*names: str) -> bool:
+        found = notes_of(desk.ask(loss_sets=[{"id": name} for name in names]))
+        return any("parts of one catalogue" in note for note in found)
+
+    assert is_noted("north", "south")
+    assert not is_noted("north", "moved")
+    assert not is_noted("bare", "bare-2")
+
+
 def test_summaries_without_a_loss_may_be_named_and_are_noted(desk: Desk) -> None:
     info = desk.info("summary_id,Region\n1,N\n2,S\n3,W\n4,N\n")
     assert desk.make(desk.run_id, name="west", summary_info=info).status_code == 201
