@@ -208,6 +208,11 @@ FORMATS = ("csv", "bin", "arrow", "parquet", "ndjson")
 """Names of the formats, which are also their file name extensions."""
 
 
+def packed_texts() -> ReportError:
+    """Make the error that a format has no columns of text."""
+    return ReportError("packed records have no columns of text", hint="Choose csv or parquet")
+
+
 def table_encoder(
     name: str, report: Report, float_width: int, info: SummaryInfo | None = None
 ) -> TableEncoder:
@@ -235,9 +240,7 @@ def table_encoder(
         return _Ndjson(report, joined)
     if name == "bin":
         if joined is not None:
-            raise ReportError(
-                "packed records have no columns of text", hint="Choose csv or parquet"
-            )
+            raise packed_texts()
         return _Plain(BinEncoder())
     from .arrow_tables import ArrowEncoder, ParquetEncoder  # noqa: PLC0415 - takes a tenth of a second
 

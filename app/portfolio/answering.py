@@ -22,6 +22,7 @@ from app.errors import InvalidOptionError
 from app.http.identity import Identity
 from app.losses.analyses import OrderedCalls
 from app.losses.pictures.options import PictureForm, PictureOptions, Theme
+from app.losses.tables import packed_texts
 from core.arrays import Floats, Rows
 from core.budget import current
 from core.errors import InputError
@@ -73,7 +74,7 @@ from .noting import (
     unscoped,
 )
 from .perils import read_perils
-from .query import Query
+from .query import SUMMARY, Query
 from .records import LossSet
 
 T = TypeVar("T")
@@ -141,6 +142,12 @@ class Asked:
     def has_samples(self) -> bool:
         """Whether there are more than numerical means."""
         return any(each.value["samples"] for each in self.sets)
+
+    def check_form(self, form: str) -> None:
+        """Refuse a format that cannot say what groups are, before anything is computed."""
+        of_layers = self.query.report in {"layers", "recoveries"}
+        if form == "bin" and not of_layers and self.query.group_by not in ([], [SUMMARY]):
+            raise packed_texts()
 
     def picture(self, form: PictureForm, theme: Theme) -> PictureOptions:
         """Return how its curves are drawn."""

@@ -74,7 +74,7 @@ class TextTable:
         try:
             values = np.empty(len(texts), np.int64)
             for a, b in slices(len(texts), "input", _ROWS):
-                values[a:b] = texts[a:b].astype(np.int64)
+                values[a:b] = plain(texts[a:b]).astype(np.int64)
         except (ValueError, OverflowError):
             row = next(i for i, text in enumerate(texts) if not _is_integer(text))
             raise self.refuse(row, f"{name} {texts[row][:60]!r} is not a 64-bit integer") from None
@@ -214,6 +214,17 @@ def _texts(values: Sequence[str]) -> NDArray[np.str_]:
     return texts
 
 
+def plain(texts: NDArray[np.str_]) -> NDArray[np.str_]:
+    """Return texts that may be numbers.
+
+    Raises:
+        ValueError: one has _ between its digits, as no other program reads them.
+    """
+    if (np.strings.find(texts, "_") >= 0).any():
+        raise ValueError("_ between digits")
+    return texts
+
+
 def encode_texts(names: Sequence[str], columns: Sequence[NDArray[np.str_]]) -> bytes:
     """Write a csv with a header, quoting only what has to be quoted."""
     text = io.StringIO(newline="")
@@ -225,7 +236,7 @@ def encode_texts(names: Sequence[str], columns: Sequence[NDArray[np.str_]]) -> b
 
 def _is_integer(text: str) -> bool:
     try:
-        return -(2**63) <= int(text) < 2**63
+        return "_" not in text and -(2**63) <= int(text) < 2**63
     except ValueError:
         return False
 

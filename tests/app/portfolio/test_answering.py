@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.http.identity import SINGLE_USER
+from app.portfolio.answering import Answers
 from tests import portfolio_oracle as oracle
 from tests.app.portfolio.book import SAMPLES, Book, Desk
 
@@ -304,6 +305,9 @@ def test_curves_are_drawn(desk: Desk) -> None:
         ),
         ({"return_periods": [21]}, "return period is 21 years", "20 years"),
         ({"return_periods": [61], "curves": "Ff"}, "there are 60 years", ""),
+        ({"return_periods": [21.0]}, "return period is 21 years", "20 years"),
+        ({"return_periods": [20.5]}, "return_periods[0] must be a whole number", ""),
+        ({"filter": {"events": "-1"}}, "not a list of ids", "ids between 0 and"),
         ({"currency": "USD"}, "is in EUR, of which there is no rate", '"EUR"'),
         ({"currency": "USD", "rates": {"EUR": -1}}, "rates.EUR must be above 0, and is -1", ""),
         ({"currency": "EUR", "rates": {"GBP": 1.2}}, "no loss set is in GBP", "are in EUR"),
@@ -630,6 +634,14 @@ def test_events_of_a_filter_that_have_no_loss_are_noted(desk: Desk) -> None:
     answer = desk.ask(report="averages", filter={"events": "1-900, 2, 77"})
     assert "Of filter.events no loss set has a loss of 77" in notes_of(answer)
     assert not any("filter.events" in n for n in notes_of(desk.ask(filter={"events": "1-900"})))
+
+
+def test_packed_records_of_groups_are_refused_before_they_are_made(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Answers, "answer", lambda *_: pytest.fail("it is computed"))
+    refused = desk.ask("bin", report="averages", group_by=["Region"])
+    assert refused.json()["detail"] == "packed records have no columns of text"
 
 
 def test_an_event_may_have_the_number_0(desk: Desk) -> None:

@@ -221,6 +221,15 @@ def test_dates_whose_hours_are_all_0_are_days() -> None:
     assert happenings(calendar) == [(1, day(2001, 2, 27), 1)]
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("1_000,5", "Period '1_000' is not"), ("1,1_000", "Loss '1_000' is not a number")],
+)
+def test_digits_are_not_joined_by_underscores(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read("ylt", f"Period,Loss,region\n{text},a\n", periods=5000)
+
+
 def test_without_events_a_period_with_two_dates_is_told_of_as_a_period() -> None:
     text = "Period,Loss,Date\n1,4,2001-02-27\n1,7,2001-02-28\n"
     with pytest.raises(InputError, match=r"line 3: period 1 has .* line 2, .*EventId") as caught:
