@@ -173,13 +173,11 @@ def parse_ids(text: str, option: str = "summary_ids", least: int = 1) -> Ids:
         low, high = (int(match[1]), int(match[2] or match[1])) if match else (-1, -1)
         count += high - low + 1
         if not least <= low <= high <= ID_MAX:
-            raise _invalid_ids(
-                option, f"is {text[:80]!r}, not a list of ids such as 1,5,10-20", least
-            )
+            fault = f"is {text[:80]!r}, not a list of ids such as 1,5,10-20"
+            raise _invalid_ids(option, fault, least)
         if count > _MAX_IDS:
-            raise _invalid_ids(
-                option, f"is {text[:80]!r}, which is more than {_MAX_IDS:,} ids", least
-            )
+            fault = f"is {text[:80]!r}, which is more than {_MAX_IDS:,} ids"
+            raise _invalid_ids(option, fault, least)
         parts.append(np.arange(low, high + 1))
     ids = np.sort(np.concatenate(parts)).astype(np.int32)
     return ids[np.diff(ids, prepend=-1) > 0]

@@ -61,18 +61,7 @@ from .layering import (
     read_programme,
     recovery_rows,
 )
-from .noting import (
-    apart,
-    beyond,
-    cut,
-    lacking,
-    noisy,
-    of_sets,
-    shortened,
-    unheard,
-    unlike,
-    unscoped,
-)
+from .noting import apart, beyond, lacking, noisy, of_losses, of_sets, shortened, unscoped
 from .perils import read_perils
 from .query import SUMMARY, Query
 from .records import LossSet
@@ -246,9 +235,7 @@ class Answers:
             notes += notes_of(layered.recoveries.programme)
             notes += notes_on(layered.recoveries)
             notes += unscoped(layered.lossless)
-        notes += unheard(query, sets)
-        notes += unlike(query, sets)
-        notes += cut(query, sets)
+        notes += of_losses(query, sets)
         notes += beyond(query, prepared.whole)
         notes += apart(query)
         if query.report == "contributions":

@@ -56,7 +56,14 @@ def of_sets(query: Query, sets: Sequence[LossSet]) -> Iterator[str]:
         yield from (f"The loss set {each.id}: {note}" for note in each.value.get("notes", ()))
 
 
-def unheard(query: Query, sets: Sequence[OpenSet]) -> Iterator[str]:
+def of_losses(query: Query, sets: Sequence[OpenSet]) -> Iterator[str]:
+    """Say what the losses of sets and their labels show to be likely a mistake."""
+    yield from _unheard(query, sets)
+    yield from _unlike(query, sets)
+    yield from _cut(query, sets)
+
+
+def _unheard(query: Query, sets: Sequence[OpenSet]) -> Iterator[str]:
     """Say which events that the filter names one by one have no loss."""
     names = [part.strip() for part in (query.filter.events or "").split(",")]
     ids = np.array([int(name) for name in names if name.isdecimal()], np.int64)
@@ -80,7 +87,7 @@ def shortened(keys: Sequence[Rows]) -> Iterator[str]:
         )
 
 
-def cut(query: Query, sets: Sequence[OpenSet]) -> Iterator[str]:
+def _cut(query: Query, sets: Sequence[OpenSet]) -> Iterator[str]:
     """Say which sets of several catalogues are likely parts of one."""
     calendars = {each.record.value["catalogue"]: each for each in sets}
     for one, other in combinations([] if query.blend else calendars.values(), 2):
@@ -100,7 +107,7 @@ def unscoped(lossless: Sequence[str]) -> Iterator[str]:
         yield f"Of {_listed(lossless)} in Scope no loss counts: nothing is recovered of them"
 
 
-def unlike(query: Query, sets: Sequence[OpenSet]) -> Iterator[str]:
+def _unlike(query: Query, sets: Sequence[OpenSet]) -> Iterator[str]:
     """Say which labels of several sets are nearly alike, where losses are told apart by them."""
     infos = [each.info.columns for each in sets if each.info is not None]
     names = [*query.group_by, *query.filter.dimensions, *query.filter.exclude]
