@@ -178,7 +178,10 @@ def _joined(field: Field, pieces: Sequence[Array], room: int) -> Array:
     dtype = np.dtype(object) if field.ragged else field.dtype
     values: Array = np.concatenate(pieces) if pieces else np.zeros(0, dtype)
     if values.dtype.kind == "f" and np.isnan(values).any():
-        raise InputError(f"column {field.name} has missing values", hint=_HINT)
+        row = int(np.argmax(np.isnan(values))) + 1
+        raise InputError(
+            f"column {field.name} has missing values, the first in row {row}", hint=_HINT
+        )
     if not field.ragged:
         return values
     try:

@@ -173,18 +173,20 @@ def parse_ids(text: str, option: str = "summary_ids", least: int = 1) -> Ids:
         low, high = (int(match[1]), int(match[2] or match[1])) if match else (-1, -1)
         count += high - low + 1
         if not least <= low <= high <= ID_MAX:
-            raise _invalid_ids(option, f"is {text[:80]!r}, not a list of ids such as 1,5,10-20")
+            fault = f"is {text[:80]!r}, not a list of ids such as 1,5,10-20"
+            raise _invalid_ids(option, fault, least)
         if count > _MAX_IDS:
-            raise _invalid_ids(option, f"is {text[:80]!r}, which is more than {_MAX_IDS:,} ids")
+            fault = f"is {text[:80]!r}, which is more than {_MAX_IDS:,} ids"
+            raise _invalid_ids(option, fault, least)
         parts.append(np.arange(low, high + 1))
     ids = np.sort(np.concatenate(parts)).astype(np.int32)
     return ids[np.diff(ids, prepend=-1) > 0]
 
 
-def _invalid_ids(option: str, fault: str) -> InvalidOptionError:
+def _invalid_ids(option: str, fault: str, least: int) -> InvalidOptionError:
     return InvalidOptionError(
         f"{option} {fault}",
-        hint=f"List at most {_MAX_IDS:,} ids between 1 and {ID_MAX}; a file is not taken",
+        hint=f"List at most {_MAX_IDS:,} ids between {least} and {ID_MAX}; a file is not taken",
         option=option,
     )
 

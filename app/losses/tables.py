@@ -2,7 +2,8 @@
 
 Columns that describe summaries are joined to them. A column whose texts are all numbers is one of
 numbers in the formats that have types. Numbers with leading zeros are not: they are names, such as
-that of a location. Where a summary is not described, columns are empty.
+that of a location; nor are texts of which two are the same number. Where a summary is not
+described, columns are empty.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import orjson
 
 from core.arrays import Indices, Rows
 from core.errors import InputError, ReportError
-from core.losses.inputs import SummaryInfo
+from core.losses.inputs import SummaryInfo, number_of
 from core.losses.reports import Report
 from core.losses.tables import BinEncoder, CsvEncoder
 
@@ -31,7 +32,6 @@ _ROWS_AT_ONCE = 1 << 11
 """Rows that are objects at the same time, where a format is written from objects."""
 _APPEND_NEWLINE = orjson.OPT_APPEND_NEWLINE
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,17})")
-_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 
 
 def _typed(texts: npt.NDArray[np.str_]) -> list[Any]:
@@ -39,8 +39,10 @@ def _typed(texts: npt.NDArray[np.str_]) -> list[Any]:
     values = texts.tolist()
     if all(map(_INTEGER.fullmatch, values)):
         return [int(value) for value in values]
-    if all(map(_NUMBER.fullmatch, values)):
-        return [float(value) for value in values]
+    if all(number_of(value) is not None for value in values):
+        numbers = [float(value) for value in values]
+        if len(set(numbers)) == len(set(values)):
+            return numbers
     return list(values)
 
 
@@ -206,6 +208,11 @@ FORMATS = ("csv", "bin", "arrow", "parquet", "ndjson")
 """Names of the formats, which are also their file name extensions."""
 
 
+def packed_texts() -> ReportError:
+    """Make the error that a format has no columns of text."""
+    return ReportError("packed records have no columns of text", hint="Choose csv or parquet")
+
+
 def table_encoder(
     name: str, report: Report, float_width: int, info: SummaryInfo | None = None
 ) -> TableEncoder:
@@ -233,9 +240,7 @@ def table_encoder(
         return _Ndjson(report, joined)
     if name == "bin":
         if joined is not None:
-            raise ReportError(
-                "packed records have no columns of text", hint="Choose csv or parquet"
-            )
+            raise packed_texts()
         return _Plain(BinEncoder())
     from .arrow_tables import ArrowEncoder, ParquetEncoder  # noqa: PLC0415 - takes a tenth of a second
 

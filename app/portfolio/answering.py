@@ -22,6 +22,7 @@ from app.errors import InvalidOptionError
 from app.http.identity import Identity
 from app.losses.analyses import OrderedCalls
 from app.losses.pictures.options import PictureForm, PictureOptions, Theme
+from app.losses.tables import packed_texts
 from core.arrays import Floats, Rows
 from core.budget import current
 from core.errors import InputError
@@ -54,18 +55,19 @@ from .layering import (
     insured_values,
     join,
     layer_rows,
+    lossless,
     made,
     names_of,
     read_programme,
     recovery_rows,
 )
-from .noting import apart, beyond, lacking, noisy, of_sets, shortened, unheard
+from .noting import apart, beyond, lacking, noisy, of_losses, of_sets, shortened, unscoped
 from .perils import read_perils
-from .query import Query
+from .query import SUMMARY, Query
 from .records import LossSet
 
 T = TypeVar("T")
-_ALGORITHM = b"portfolio 7"
+_ALGORITHM = b"portfolio 8"
 """Changes whenever an answer does, to equal questions."""
 _FULL, _PER_SAMPLE = frozenset("Ff"), frozenset("Ww")
 """Letters of curves."""
@@ -130,6 +132,12 @@ class Asked:
         """Whether there are more than numerical means."""
         return any(each.value["samples"] for each in self.sets)
 
+    def check_form(self, form: str) -> None:
+        """Refuse a format that cannot say what groups are, before anything is computed."""
+        of_layers = self.query.report in {"layers", "recoveries"}
+        if form == "bin" and not of_layers and self.query.group_by not in ([], [SUMMARY]):
+            raise packed_texts()
+
     def picture(self, form: PictureForm, theme: Theme) -> PictureOptions:
         """Return how its curves are drawn."""
         about = self.sets[0].value
@@ -167,6 +175,8 @@ class Layered(NamedTuple):
     recoveries: Recoveries
     run: Callable[[Subject], Recoveries]
     """Makes the same of other losses."""
+    lossless: Sequence[str]
+    """Labels in scopes of which no loss counts."""
 
 
 class Answer(NamedTuple):
@@ -224,7 +234,8 @@ class Answers:
             layered = self._layered(asked, prepared, sets)
             notes += notes_of(layered.recoveries.programme)
             notes += notes_on(layered.recoveries)
-        notes += unheard(query, sets)
+            notes += unscoped(layered.lossless)
+        notes += of_losses(query, sets)
         notes += beyond(query, prepared.whole)
         notes += apart(query)
         if query.report == "contributions":
@@ -324,13 +335,14 @@ class Answers:
             return join(losses, grouping.labels, whole.calendar, whole.samples, values)
 
         subject = self._kept(asked, sets, f"layers {asked.query.insured_value}", make)
-        subject = subject._replace(perils=perils)
+        without = lossless(asked.query, programme, sets, grouping.labels)
+        subject = subject._replace(names=(*subject.names, *without), perils=perils)
 
         def run(subject: Subject) -> Recoveries:
             calls: OrderedCalls[Any, Any] = OrderedCalls(self.engine)
             return run_programme(programme, subject, whole.calendar, whole.samples, calls)
 
-        return Layered(subject, run(subject), run)
+        return Layered(subject, run(subject), run, without)
 
     def _prepared(self, asked: Asked, sets: Sequence[OpenSet]) -> Prepared:
         """Return which losses count, by group, and when they happen."""
@@ -356,7 +368,7 @@ _REPORTS: Mapping[str, tuple[str, ...]] = {
 
 def _amounts(layered: Layered, of: str) -> Amounts:
     """Return what contributions to net or ceded losses are of."""
-    subject, recoveries, run = layered
+    subject, recoveries, run, _ = layered
     gross = subject.losses
 
     def without(group: int) -> Floats:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from itertools import combinations
 
 import numpy as np
@@ -14,7 +15,7 @@ from app.losses.selection import parse_ids
 from core.arrays import Mask
 from core.budget import Scope
 from core.errors import names_hint
-from core.losses.inputs import SummaryInfo, calendar_dates
+from core.losses.inputs import SummaryInfo, calendar_dates, number_of
 from core.portfolio.assembling import places_of, repeated
 from core.portfolio.joining import Joint, Member
 from core.portfolio.losses import Calendar
@@ -103,8 +104,8 @@ def group(query: Query, sets: Sequence[OpenSet], most: int) -> Grouping:
             )
         if not found:
             raise InvalidOptionError(
-                "no summary passes the filter",
-                hint="Filter less: it has none of the values of dimensions, or one of exclude",
+                "no summary with a loss passes the filter",
+                hint="Filter less: each has none of the values of dimensions, or one of exclude",
                 option="filter",
             )
         numbers = {key: number for number, key in enumerate(found)}
@@ -168,9 +169,10 @@ def _count_samples(query: Query, sets: Sequence[OpenSet]) -> int:
     return first.samples
 
 
-def _rank(key: Key) -> list[tuple[bool, int, str]]:
-    """Order whole numbers by value, before texts."""
-    return [(not text.isdecimal(), int(text) if text.isdecimal() else 0, text) for text in key]
+def _rank(key: Key) -> list[tuple[bool, Decimal, str]]:
+    """Order numbers by value, before texts."""
+    numbers = [Decimal(text) if text.isdecimal() else number_of(text) for text in key]
+    return [(n is None, n or Decimal(0), text) for n, text in zip(numbers, key, strict=True)]
 
 
 def _column(each: OpenSet, name: str, option: str) -> Texts:
@@ -194,22 +196,50 @@ def _column(each: OpenSet, name: str, option: str) -> Texts:
     return np.where(ids[at] == each.summaries, texts[at], "")
 
 
+def described(sets: Sequence[OpenSet], names: Sequence[str]) -> set[str]:
+    """Labels that summaries of any set have, those without a loss too."""
+    infos = [each.info for each in sets if each.info is not None]
+    columns = [
+        [
+            info.summary_ids.astype(np.str_) if name == SUMMARY else info.columns[name]
+            for name in names
+        ]
+        for info in infos
+    ]
+    return {" / ".join(key) for of_set in columns for key in zip(*of_set, strict=True)}
+
+
 def _check_values(wanted: Filter, sets: Sequence[OpenSet]) -> None:
     """Refuse a value that no summary of any set has."""
     named = [("dimensions", *item) for item in wanted.dimensions.items()]
     for member, name, values in named + [("exclude", *item) for item in wanted.exclude.items()]:
         option = f"filter.{member}.{name[:_SHOWN]}"
         known = {text for each in sets for text in _column(each, name, option).tolist()}
+        known |= described(sets, [name])
         if not values:
             raise InvalidOptionError(f"{option} is empty", hint="Leave it out", option=option)
-        for value in map(str, values):
-            if value not in known:
-                nearest = names_hint(value, sorted(known)[:_SHOWN])
+        for value in values:
+            if known.isdisjoint(_texts([value], known)):
+                nearest = names_hint(str(value), sorted(known)[:_SHOWN])
                 raise InvalidOptionError(
-                    f"no summary has {name[:_SHOWN]} {value[:_SHOWN]!r}",
+                    f"no summary has {name[:_SHOWN]} {str(value)[:_SHOWN]!r}",
                     hint=nearest[:500],
                     option=option,
                 )
+
+
+def _texts(values: Sequence[str | float], known: set[str]) -> list[str]:
+    """Texts that a filter names: a number is all that are equal to it."""
+    numbers = {number_of(str(value)) for value in values if not isinstance(value, str)}
+    equal = [text for text in known if number_of(text) in numbers] if numbers else []
+    return [*map(str, values), *equal]
+
+
+def absent(wanted: Filter, sets: Sequence[OpenSet]) -> Iterator[tuple[str, str]]:
+    """Yield a dimension and a value in it by which losses are filtered, and none has."""
+    for name, values in wanted.dimensions.items():
+        known = {text for each in sets for text in _column(each, name, "filter").tolist()}
+        yield from ((name, str(v)) for v in values if known.isdisjoint(_texts([v], known)))
 
 
 def _check_events(wanted: Filter, sets: Sequence[OpenSet]) -> None:
@@ -228,7 +258,7 @@ def _keys(each: OpenSet, names: Sequence[str], wanted: Filter) -> list[Key | Non
     """Key of each summary; None where it is filtered out."""
     columns = [_column(each, name, "group_by") for name in names]
     conditions = [
-        (_column(each, name, "filter"), [str(value) for value in values], not_these)
+        (column := _column(each, name, "filter"), _texts(values, set(column.tolist())), not_these)
         for of, not_these in ((wanted.dimensions, False), (wanted.exclude, True))
         for name, values in of.items()
     ]

@@ -22,7 +22,7 @@ from core.slices import slices
 
 from .contents import OpenSet
 from .files import STAGE
-from .grouping import rate_of
+from .grouping import described, rate_of
 from .query import SUMMARY, Query
 
 _LAYER = integer("Layer", "ReinsNumber of the layer")
@@ -102,6 +102,14 @@ def read_programme(query: Query, sets: Sequence[OpenSet]) -> Programme:
             fault = f"{layer.place}.Scope has {label!r}, and losses are those of one group"
             raise InvalidOptionError(fault, hint=hint, option="programme")
     return programme
+
+
+def lossless(
+    query: Query, programme: Programme, sets: Sequence[OpenSet], labels: Sequence[str]
+) -> list[str]:
+    """Return labels in scopes that are no group's, as summaries that have them have no loss."""
+    missing = {label for layer in programme.layers for label in layer.scope}.difference(labels)
+    return sorted(missing & described(sets, query.group_by)) if missing else []
 
 
 def check_hours(query: Query, programme: Programme, sets: Sequence[OpenSet]) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 import numpy as np
 
 from core.arrays import Rows
 from core.portfolio.combining import Subject as Whole
 from core.portfolio.contributions import MOST_KEYS
+from core.portfolio.joining import are_parts, longest_return_period
+from core.portfolio.labels import apart_notes
 
 from .contents import OpenSet
 from .encoding import Table
+from .grouping import absent
 from .query import Query
 from .records import LossSet
 
@@ -52,11 +56,20 @@ def of_sets(query: Query, sets: Sequence[LossSet]) -> Iterator[str]:
         yield from (f"The loss set {each.id}: {note}" for note in each.value.get("notes", ()))
 
 
-def unheard(query: Query, sets: Sequence[OpenSet]) -> Iterator[str]:
+def of_losses(query: Query, sets: Sequence[OpenSet]) -> Iterator[str]:
+    """Say what the losses of sets and their labels show to be likely a mistake."""
+    yield from _unheard(query, sets)
+    yield from _unlike(query, sets)
+    yield from _cut(query, sets)
+
+
+def _unheard(query: Query, sets: Sequence[OpenSet]) -> Iterator[str]:
     """Say which events that the filter names one by one have no loss."""
     names = [part.strip() for part in (query.filter.events or "").split(",")]
     ids = np.array([int(name) for name in names if name.isdecimal()], np.int64)
     known = [each.losses.table.event_ids for each in sets]
+    for name, value in absent(query.filter, sets):
+        yield f"Of filter.dimensions.{name} no loss set has a loss of {value}"
     if missing := ids[~np.isin(ids, np.concatenate(known))].tolist():
         yield f"Of filter.events no loss set has a loss of {_listed(missing)}"
 
@@ -74,11 +87,38 @@ def shortened(keys: Sequence[Rows]) -> Iterator[str]:
         )
 
 
+def _cut(query: Query, sets: Sequence[OpenSet]) -> Iterator[str]:
+    """Say which sets of several catalogues are likely parts of one."""
+    calendars = {each.record.value["catalogue"]: each for each in sets}
+    for one, other in combinations([] if query.blend else calendars.values(), 2):
+        if are_parts(one.calendar, other.calendar):
+            yield (
+                f"Most events of {one.record.id} or {other.record.id} happen in the same periods as"
+                " in the other: if both are parts of one catalogue, which lack events without a"
+                " loss, import them as one table with a dimension that tells them apart (of an elt"
+                " give each part all events, with a loss of 0 too): they are then added by event"
+            )
+            return
+
+
+def unscoped(lossless: Sequence[str]) -> Iterator[str]:
+    """Say of which labels in scopes no loss counts."""
+    if lossless:
+        yield f"Of {_listed(lossless)} in Scope no loss counts: nothing is recovered of them"
+
+
+def _unlike(query: Query, sets: Sequence[OpenSet]) -> Iterator[str]:
+    """Say which labels of several sets are nearly alike, where losses are told apart by them."""
+    infos = [each.info.columns for each in sets if each.info is not None]
+    names = [*query.group_by, *query.filter.dimensions, *query.filter.exclude]
+    for name in dict.fromkeys(names) if len(infos) > 1 else ():
+        columns = [columns[name] for columns in infos if name in columns]
+        yield from apart_notes(name, np.concatenate(columns)) if columns else ()
+
+
 def beyond(query: Query, whole: Whole) -> Iterator[str]:
     """Say which return periods are longer than the periods can tell."""
-    weights, longest = whole.calendar.weights, whole.calendar.periods
-    if len(weights):
-        longest = int(1 / weights.min(where=weights > 0, initial=1.0) + _ROUNDING)
+    longest = longest_return_period(whole.calendar)
     if years := sorted(y for y in query.return_periods or () if y > longest):
         yield (
             f"Return periods of more than {longest} years ({_listed(years)}) are beyond what the"
@@ -110,7 +150,7 @@ def lacking(query: Query, tables: Sequence[Table]) -> list[str]:
     return notes
 
 
-def _listed(years: Sequence[int]) -> str:
+def _listed(years: Sequence[int] | Sequence[str]) -> str:
     return ", ".join(map(str, years[:_NAMED])) + ", …" * (len(years) > _NAMED)
 
 

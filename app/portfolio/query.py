@@ -37,9 +37,14 @@ def _text_of(ids: object) -> object:
     return ",".join(map(str, ids)) if isinstance(ids, list) else ids
 
 
+def _whole(years: object) -> object:
+    return int(years) if isinstance(years, float) and years.is_integer() else years
+
+
 Currency = Annotated[str, Field(pattern="^[A-Z]{3}$")]
 Seed = Annotated[int, Field(ge=0, le=_MAX_SEED)]
 Ident = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Years = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=2**31 - 1)]
 Event = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Events = Annotated[str, BeforeValidator(_text_of, json_schema_input_type=str | list[Event])]
 _PERIL = re.compile(rf"(?!{ALL_PERILS}$)[^;\s]([^;]{{0,198}}[^;\s])?")
@@ -113,7 +118,7 @@ class Query(BaseModel):
     curves: str = Field(
         "FfSsMm", pattern=f"^[{CURVES}]+$", description="Curves, by the letters of ept and psept"
     )
-    return_periods: list[Annotated[int, Field(ge=1, le=2**31 - 1)]] | None = given(
+    return_periods: list[Years] | None = given(
         "Points of the curves, in years; every point without", min_length=1, max_length=10_000
     )
     tvar: Literal["count", "weight"] | None = given(

@@ -321,6 +321,7 @@ async def query_portfolio(
     async def handle(exchange: Exchange) -> None:
         async with service.bodies.read(exchange, who, _MAX_BODY) as values:
             asked = await service.threads.start(answers.ask, who, values)
+        asked.check_form(form)
         answer = cache(partial(answers.answer, asked))
 
         def begin() -> Iterator[bytes]:

@@ -21,7 +21,7 @@ from ..budget import current
 from ..errors import InputError, names_hint
 from ..losses.inputs import Columns, Data
 from ..losses.inputs.rows import INT_MAX, csv_rows, is_number, text_of
-from ..losses.inputs.text_tables import MAX_COLUMNS, TextTable, decode_texts
+from ..losses.inputs.text_tables import MAX_COLUMNS, TextTable, decode_texts, plain
 from ..slices import slices
 from .labels import is_currency
 
@@ -253,7 +253,7 @@ def _numbers(table: TextTable, name: str, texts: Texts) -> Floats:
     values = np.empty(len(texts))
     for a, b in slices(len(texts), "input", _ROWS):
         try:
-            values[a:b] = texts[a:b].astype(np.float64)
+            values[a:b] = plain(texts[a:b]).astype(np.float64)
         except ValueError:
             row = next(i for i in range(a, b) if not is_number(texts[i]))
             such = " such as 1234.5" if "," in texts[row] else ""

@@ -195,9 +195,11 @@ def _rows(subject: Subject) -> kernel.Rows:
     losses = subject.losses
     values = np.zeros(0) if subject.values is None else subject.values
     for a, b in slices(len(values), _STAGE):
-        if not (np.isfinite(values[a:b]) & (values[a:b] > 0)).all():
+        good = np.isfinite(values[a:b]) & (values[a:b] > 0)
+        if not good.all():
+            name = subject.names[subject.parts[a + int(np.argmin(good))]]
             raise InputError(
-                "an insured value is not above 0 and finite",
+                f"the insured value of {name} is not above 0 and finite",
                 hint="Give every risk its insured value.",
             )
     return kernel.Rows(

@@ -40,6 +40,10 @@ _BEFORE = 61 * _MINUTES
 """More than from 1 January to 1 March, in days or minutes."""
 _OCCURRENCE_BYTES = 24
 _WEIGHT_BYTES = 32
+_COMPARED = 64
+"""Occurrences of a calendar that are looked for in another."""
+_ROUNDING = 1e-9
+"""By which part a quotient may miss the whole number that was meant."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,6 +210,24 @@ def _same(a: Calendar, b: Calendar) -> bool:
     return alike
 
 
+def are_parts(a: Calendar, b: Calendar) -> bool:
+    """Whether two calendars look like parts of one: most that happens in one does in the other.
+
+    Told by some occurrences of the shorter. Events that are numbered by periods tell nothing.
+    """
+    few, many = sorted((a.occurrences, b.occurrences), key=lambda each: len(each.periods))
+    if np.array_equal(few.event_ids, few.periods):
+        return False
+    chosen = np.unique(np.linspace(0, len(few.periods) - 1, _COMPARED).astype(np.int64))
+    periods, ids, dates = (column[chosen] for column in few)
+    begins, ends = (np.searchsorted(many.periods, periods, side) for side in ("left", "right"))
+    shared = sum(
+        bool(((many.event_ids[begin:end] == ident) & (many.dates[begin:end] == date)).any())
+        for begin, end, ident, date in zip(begins, ends, ids, dates, strict=True)
+    )
+    return 2 * shared > len(chosen)
+
+
 def _check_pairing(calendars: Sequence[Calendar]) -> None:
     most = max(calendar.periods for calendar in calendars)
     for number, calendar in enumerate(calendars, 1):
@@ -349,11 +371,19 @@ def check_return_periods(years: Sequence[int], calendar: Calendar, samples: int)
     Raises:
         InputError: one of them is longer than all periods and samples together.
     """
-    longest = max(years, default=0)
-    if longest > calendar.periods * samples:
+    longest, most = max(years, default=0), longest_return_period(calendar, samples)
+    if longest > most:
         raise InputError(
             f"a return period of {longest} years is beyond {calendar.periods} periods of"
             f" {samples} samples",
             parameter="return_periods",
-            hint=f"Ask for at most {calendar.periods * samples} years",
+            hint=f"Ask for at most {most} years",
         )
+
+
+def longest_return_period(calendar: Calendar, samples: int = 1) -> int:
+    """Years that periods and samples together tell of: 1 / the least probability of one."""
+    if not len(calendar.weights):
+        return calendar.periods * samples
+    least = float(calendar.weights.min(where=calendar.weights > 0, initial=1.0))
+    return int(samples / least * (1 + _ROUNDING))

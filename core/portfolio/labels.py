@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..budget import current
 from ..errors import InputError
-from ..losses.inputs import SummaryInfo
+from ..losses.inputs import SummaryInfo, number_of
 from ..slices import slices
 
 Texts = npt.NDArray[np.str_]
@@ -73,21 +73,27 @@ def tidy(info: SummaryInfo) -> SummaryInfo:
 
 
 def notes_of(info: SummaryInfo) -> list[str]:
-    """Tell of labels that differ in case only, and of those that are empty."""
+    """Tell of labels that are nearly alike, and of those that are empty."""
     notes = []
     for name, texts in info.columns.items():
-        cases = defaultdict[str, set[str]](set)
-        for a, b in slices(len(texts), "input", _ROWS):
-            for text in texts[a:b].tolist():
-                cases[text.casefold()].add(text)
-        for alike in cases.values():
-            if len(alike) > 1:
-                shown = " and ".join(repr(text[:_SHOWN]) for text in sorted(alike))
-                notes.append(f"{name} has {shown}, which are groups apart")
-                break
+        notes += apart_notes(name, texts)
         if empty := int(np.count_nonzero(texts == "")):
             notes.append(f"{name} is empty in {empty} of {len(texts)} summaries")
     return notes
+
+
+def apart_notes(name: str, texts: Texts) -> list[str]:
+    """Tell of labels that differ in case only, or are the same number."""
+    found = defaultdict[object, set[str]](set)
+    for a, b in slices(len(texts), "input", _ROWS):
+        for text in texts[a:b].tolist():
+            number = number_of(text)
+            found[text.casefold() if number is None else number].add(text)
+    for alike in found.values():
+        if len(alike) > 1:
+            shown = " and ".join(repr(text[:_SHOWN]) for text in sorted(alike))
+            return [f"{name} has {shown}, which are groups apart"]
+    return []
 
 
 def index_notes(columns: Mapping[str, Texts]) -> list[str]:

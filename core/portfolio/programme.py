@@ -349,6 +349,7 @@ class _Parser:
 
     def _integer(self, name: str, default: int | None) -> int:
         value = self._given.get(name, default)
+        value = int(value) if isinstance(value, float) and value.is_integer() else value
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 1 << 31:
             fault = "is missing" if value is None else f"is {_quoted(value)}"
             self._refuse(name, fault, f"Give an integer from 1 to {(1 << 31) - 1}.")

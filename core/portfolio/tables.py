@@ -7,8 +7,8 @@ splt     Period EventId SummaryId SampleId Loss [PeriodWeight Year     a sample 
          Month Day Hour Minute ImpactedExposure]                       Open Results Data
 selt     EventId SummaryId SampleId Loss [ImpactedExposure]            a sample of an event; with
                                                                        an occurrence
-ylt      Period Loss [EventId SampleId Year Month Day Date             a loss in a period
-         PeriodWeight, SummaryId or dimensions]
+ylt      Period Loss [EventId SampleId Year Month Day, or Date; Hour   a loss in a period
+         Minute PeriodWeight, SummaryId or dimensions]
 openquake event_id year loss [loss_type rup_id, SummaryId or           a line of risk_by_event
           dimensions]
 climada  year event_id at_event                                        an event of a sampled year
@@ -300,12 +300,12 @@ def _weights(table: Table, given: Given, count: int, periods: Indices) -> Floats
 def _dates(table: Table) -> tuple[Indices | None, bool]:
     """Dates of rows, None if there are none; and whether they are minutes."""
     current().check("input")
-    if "Date" in table:
-        return table.moments("Date")
     if "Hour" in table and "Minute" not in table:
         full_hours = np.zeros(table.rows, np.int64)
         table = replace(table, columns={**table.columns, "Minute": full_hours})
     names = [name for name in ("Year", "Month", "Day", "Hour", "Minute") if name in table]
+    if "Date" in table:
+        return _timed(table, names)
     if len(names) not in {0, 3, 5}:
         hint = "Give Year, Month and Day, and Hour and Minute too if you have them"
         message = f"a date has {' and '.join(names)} only"
@@ -327,6 +327,21 @@ def _dates(table: Table) -> tuple[Indices | None, bool]:
         # The columns of an occurrence have other names.
         hint = "A date has a Year, a Month and a Day that there is"
         raise InputError(e.message.replace("occ_", ""), hint=hint, source=table.source) from e
+
+
+def _timed(table: Table, names: Sequence[str]) -> tuple[Indices, bool]:
+    """Dates of rows, and whether they are minutes: of a Date, which may have these beside it."""
+    dates, granular = table.moments("Date")
+    if not names:
+        return dates, granular
+    if granular or names != ["Hour", "Minute"]:
+        hint = "Give a Date alone, one without a time of day and Hour and Minute, or no Date"
+        has = ", and Date has a time of day" if granular else ""
+        message = f"beside Date there is {names[0]}{has}"
+        raise InputError(message, hint=hint, source=table.source)
+    hours, minutes = (table.integers(name, *_CLOCK[name]) for name in names)
+    clock = hours * 60 + minutes
+    return (dates * (24 * 60) + clock, True) if clock.any() else (dates, False)
 
 
 def summaries_of(table: Table, given: Given) -> tuple[Indices, SummaryInfo | None]:

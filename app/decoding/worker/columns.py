@@ -120,7 +120,8 @@ def _arrays(column: Any, described: Mapping[str, Any]) -> list[Array]:  # noqa: 
 def _values(array: Any, described: Mapping[str, Any]) -> Array:  # noqa: ANN401 - of any type
     dtype = np.dtype(described["dtype"])
     if array.null_count and dtype.kind != "f":
-        raise _missing(described)
+        first = array.is_null().index(True).as_py() + 1
+        raise _missing(described, f" (value {first} of a part is null),")
     if pa.types.is_date64(array.type):
         array = array.cast(pa.date32())
     values: Array = array.to_numpy(zero_copy_only=False)
@@ -143,9 +144,9 @@ def _ragged(array: Any, described: Mapping[str, Any]) -> list[Array]:  # noqa: A
     return [values, offsets - offsets[0]]
 
 
-def _missing(described: Mapping[str, Any]) -> Fault:
+def _missing(described: Mapping[str, Any], where: str = ",") -> Fault:
     kind = "text" if described["ragged"] else np.dtype(described["dtype"])
     return Fault(
-        f"column {described['name']!r} has missing values, which {kind} cannot represent",
+        f"column {described['name']!r} has missing values{where} which {kind} cannot represent",
         "Fill them, or leave the column out",
     )

@@ -30,8 +30,8 @@ from .octets import DescriptorFile, MappedFile
 from .requests import Fault, Pending, Request
 
 _ARROW_FILE = b"ARROW1"
-_MIN_MESSAGE = 4
-"""Size of an end-of-stream marker, below which nothing can follow in an Arrow stream."""
+_ENDS = (b"\xff\xff\xff\xff\0\0\0\0", b"\0\0\0\0")
+"""End markers of Arrow streams: since format 0.15, and before."""
 _MAX_PARTS = 1_000_000
 Places = list[list[int] | None] | None
 """Place of each column; None for what has none. The place of a column with one value or a fixed
@@ -244,12 +244,15 @@ class _ArrowStream(_Arrow):
         self.parts = list(self._parts(size))
 
     def _parts(self, size: int) -> Iterator[tuple[int, int, int]]:
-        while size - (start := self._view.tell()) > _MIN_MESSAGE:
-            try:
-                batch = self._batch(start)
-            except EOFError:
-                return
-            yield start, *_sizes(batch)
+        start = self._view.tell()
+        while not (head := bytes(self._view.read(len(_ENDS[0])))).startswith(_ENDS):
+            if not head:
+                raise Fault(
+                    f"the stream stops at byte {size} without its end marker, as if it were cut",
+                    "Send it to its end, and have its writer closed, which writes the marker",
+                )
+            yield start, *_sizes(self._batch(start))
+            start = self._view.tell()
 
     def _batch(self, number: int) -> Any:  # noqa: ANN401 - pyarrow's
         self._file.forget()

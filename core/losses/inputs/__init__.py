@@ -36,5 +36,6 @@ from .text_tables import SummaryInfo as SummaryInfo
 from .text_tables import SummaryMap as SummaryMap
 from .text_tables import encode_summary_info as encode_summary_info
 from .text_tables import encode_summary_map as encode_summary_map
+from .text_tables import number_of as number_of
 from .text_tables import parse_summary_info as parse_summary_info
 from .text_tables import parse_summary_map as parse_summary_map

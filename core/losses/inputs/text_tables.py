@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final, Literal
 
 import numpy as np
@@ -30,6 +32,9 @@ _ROWS = 1 << 14
 _CHARACTER_BYTES = 4
 _ROOM = 64 << 20
 """Bytes that a column may always take."""
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]{1,5})?")
+_EXACT = 1e15
+"""Whole numbers below are written without an exponent."""
 _ROOM_PER_BYTE = 16
 """Bytes that a column may take for each byte of the file."""
 
@@ -69,7 +74,7 @@ class TextTable:
         try:
             values = np.empty(len(texts), np.int64)
             for a, b in slices(len(texts), "input", _ROWS):
-                values[a:b] = texts[a:b].astype(np.int64)
+                values[a:b] = plain(texts[a:b]).astype(np.int64)
         except (ValueError, OverflowError):
             row = next(i for i, text in enumerate(texts) if not _is_integer(text))
             raise self.refuse(row, f"{name} {texts[row][:60]!r} is not a 64-bit integer") from None
@@ -163,7 +168,19 @@ def _kept(names: Sequence[str], needed: Sequence[str] | None) -> list[int]:
 
 
 def _as_text(values: NDArray[np.generic]) -> NDArray[np.str_]:
-    return np.array([str(value) for value in values.tolist()], np.str_)
+    return np.array([_written(value) for value in values.tolist()], np.str_)
+
+
+def _written(value: object) -> str:
+    """A value as csv has it: integers became floats where others of their column were missing."""
+    if isinstance(value, float) and abs(value) < _EXACT and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def number_of(text: str) -> Decimal | None:
+    """The number that a text is; None of names, such as those with leading zeros."""
+    return Decimal(text) if _NUMBER.fullmatch(text) else None
 
 
 def _read(
@@ -197,6 +214,17 @@ def _texts(values: Sequence[str]) -> NDArray[np.str_]:
     return texts
 
 
+def plain(texts: NDArray[np.str_]) -> NDArray[np.str_]:
+    """Return texts that may be numbers.
+
+    Raises:
+        ValueError: one has _ between its digits, as no other program reads them.
+    """
+    if (np.strings.find(texts, "_") >= 0).any():
+        raise ValueError("_ between digits")
+    return texts
+
+
 def encode_texts(names: Sequence[str], columns: Sequence[NDArray[np.str_]]) -> bytes:
     """Write a csv with a header, quoting only what has to be quoted."""
     text = io.StringIO(newline="")
@@ -208,7 +236,7 @@ def encode_texts(names: Sequence[str], columns: Sequence[NDArray[np.str_]]) -> b
 
 def _is_integer(text: str) -> bool:
     try:
-        return -(2**63) <= int(text) < 2**63
+        return "_" not in text and -(2**63) <= int(text) < 2**63
     except ValueError:
         return False
 

@@ -176,7 +176,9 @@ def test_typed_formats_have_numbers_where_all_texts_are() -> None:
 
 @pytest.mark.parametrize(
     ("texts", "values"),
-    [(["1", "20"], [1, 20]), (["1", "02"], ["1", "02"]), (["1e3", "2"], [1e3, 2.0])],
+    [(["1", "20"], [1, 20]), (["1", "02"], ["1", "02"]), (["1e3", "2"], [1e3, 2.0])]
+    # Of two texts that are one number, nobody could tell which is which.
+    + [([a, b], [a, b]) for a, b in (("10", "1e1"), ("1", "1.0"), ("9" * 20, "9" * 19 + "8"))],
 )
 def test_names_that_look_like_numbers_stay_texts(texts: list[str], values: list[object]) -> None:
     info = SummaryInfo(np.array([2, 7], np.int32), {"x": np.array(texts)})

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.http.identity import SINGLE_USER
+from app.portfolio.answering import Answers
 from tests import portfolio_oracle as oracle
 from tests.app.portfolio.book import SAMPLES, Book, Desk
 
@@ -304,6 +305,9 @@ def test_curves_are_drawn(desk: Desk) -> None:
         ),
         ({"return_periods": [21]}, "return period is 21 years", "20 years"),
         ({"return_periods": [61], "curves": "Ff"}, "there are 60 years", ""),
+        ({"return_periods": [21.0]}, "return period is 21 years", "20 years"),
+        ({"return_periods": [20.5]}, "return_periods[0] must be a whole number", ""),
+        ({"filter": {"events": "-1"}}, "not a list of ids", "ids between 0 and"),
         ({"currency": "USD"}, "is in EUR, of which there is no rate", '"EUR"'),
         ({"currency": "USD", "rates": {"EUR": -1}}, "rates.EUR must be above 0, and is -1", ""),
         ({"currency": "EUR", "rates": {"GBP": 1.2}}, "no loss set is in GBP", "are in EUR"),
@@ -329,7 +333,11 @@ def test_curves_are_drawn(desk: Desk) -> None:
             '{"group_by": ["Region"]}',
         ),
         ({"filter": {"exclude": {"Region": ["E"]}}}, "no summary has Region 'E'", "N, S"),
-        ({"filter": {"exclude": {"Region": ["N", "S"]}}}, "no summary passes", "one of exclude"),
+        (
+            {"filter": {"exclude": {"Region": ["N", "S"]}}},
+            "no summary with a loss",
+            "one of exclude",
+        ),
         ({"filter": {"months": [4]}}, "no loss passes the filter", "Filter less"),
         ({"filter": {"events": "1-2", "periods": [20, 20]}}, "no loss passes the filter", ""),
         ({"table": "plt"}, "the answer has no table 'plt'", "It has aal, ept"),
@@ -495,6 +503,51 @@ def test_means_over_all_periods_of_losses_of_some_are_noted(desk: Desk) -> None:
     assert notes_of(answer)[0].startswith("Losses of periods 3 to 9 count")
 
 
+def test_labels_that_are_numbers_are_filtered_as_they_are_shown(desk: Desk) -> None:
+    table = "Period,EventId,Loss,Zip\n1,1,1,10\n1,2,2,1e1\n1,3,4,9\n1,4,8,1.5\n"
+    file = io.BytesIO()
+    columns = {"Period": [1, 1], "EventId": [1, 2], "Loss": [16.0, 32.0], "Zip": [10.0, 9.0]}
+    pq.write_table(pa.table(columns), file)
+    for name, body in (("texts", table.encode()), ("floats", file.getvalue())):
+        path = f"/v1/portfolios/loss-sets/{name}?form=ylt&no_of_periods=1"
+        assert desk.send("PUT", path, content=body).status_code == 201
+    asked: dict[str, Any] = {"report": "averages", "group_by": ["Zip"], "float_width": 8}
+
+    def losses(sets: list[str], *zips: str | float) -> dict[Any, float]:
+        which = {"filter": {"dimensions": {"Zip": zips}}} if zips else {}
+        rows = rows_of(desk.ask(loss_sets=[{"id": i} for i in sets], **which, **asked), "aal")
+        return {row["Zip"]: row["MeanLoss"] for row in rows if row["SampleType"] == 2}
+
+    assert list(losses(["texts"]).items()) == [("1.5", 8), ("9", 4), ("10", 1), ("1e1", 2)]
+    assert losses(["texts"], 10.0) == {"10": 1, "1e1": 2}
+    assert losses(["texts"], "9", 1.5) == {9.0: 4, 1.5: 8}
+    assert losses(["floats"]) == {10: 16, 9: 32}
+    assert losses(["floats", "texts"], "10", 9.0) == {10: 17, 9: 36}
+    answer = desk.ask(loss_sets=[{"id": "floats"}, {"id": "texts"}], **asked)
+    assert "Zip has '10' and '1e1', which are groups apart" in notes_of(answer)
+
+
+def test_all_reports_reach_the_return_periods_of_rare_periods(desk: Desk) -> None:
+    weights = "period_no,weighting\n1,.9\n2,.05\n3,.04\n4,.009\n5,.001\n"
+    digest = desk.parts.losses.inputs.put(SINGLE_USER, "periods", weights.encode(), 5).digest
+    table = "Period,EventId,Loss\n" + "".join(f"{k},{k},{k}\n" for k in range(1, 6))
+    path = f"/v1/portfolios/loss-sets/rare?form=ylt&no_of_periods=5&periods={digest}"
+    assert desk.send("PUT", path, content=table.encode()).status_code == 201
+    asked: dict[str, Any] = {"loss_sets": [{"id": "rare"}], "return_periods": [1000, 100]}
+
+    def points(table: str, kind: str, loss: str, **more: Any) -> list[float]:  # noqa: ANN401 - JSON
+        rows = rows_of(desk.ask(**asked, **more), table)
+        return [row[loss] for row in rows if row[kind] == 1]
+
+    of_curves = points("ept", "EPType", "Loss", report="curves", curves="f")
+    of_bands = points("bands", "EPType", "Loss", report="uncertainty")
+    of_parts = points("contributions", "EPType", "Loss", report="contributions", curves="f")
+    assert of_curves == of_bands == of_parts == [5.0, 4.0]
+    answer = desk.ask(**asked | {"report": "uncertainty", "return_periods": [1001]})
+    assert answer.status_code == 422
+    assert answer.json()["hint"] == "Ask for at most 1000 years"
+
+
 def test_return_periods_that_weights_do_not_reach_are_noted(desk: Desk) -> None:
     weights = "period_no,weighting\n" + "".join(
         f"{p},{0.04 + 0.02 * (p % 2)}\n" for p in range(1, 21)
@@ -527,10 +580,68 @@ def test_of_gross_asks_for_what_there_is_without_a_programme(desk: Desk) -> None
     assert rows_of(said, "aal") == rows_of(desk.ask(report="averages"), "aal")
 
 
+def test_parts_of_one_table_that_are_taken_for_other_catalogues_are_noted(desk: Desk) -> None:
+    lines = [f"{k},{100 + k},2031-02-{10 + k % 18}," for k in range(1, 51)]
+    tables = {
+        "north": [f"{line}10" for line in lines],
+        # One event has no loss here.
+        "south": [f"{line}4" for line in lines[:-1]],
+        "moved": [f"{51 - k},{100 + k},2031-02-{10 + k % 18},4" for k in range(1, 50)],
+        "bare": [f"{k},{k},2031-03-01,4" for k in range(1, 51)],
+        "bare-2": [f"{k},{k},2031-03-01,4" for k in range(1, 50)],
+    }
+    for name, rows in tables.items():
+        body = "\n".join(["Period,EventId,Date,Loss", *rows])
+        path = f"/v1/portfolios/loss-sets/{name}?form=ylt&no_of_periods=50"
+        assert desk.send("PUT", path, content=body.encode()).status_code == 201
+
+    def is_noted(*names: str) -> bool:
+        found = notes_of(desk.ask(loss_sets=[{"id": name} for name in names]))
+        return any("parts of one catalogue" in note for note in found)
+
+    assert is_noted("north", "south")
+    assert not is_noted("north", "moved")
+    assert not is_noted("bare", "bare-2")
+
+
+def test_summaries_without_a_loss_may_be_named_and_are_noted(desk: Desk) -> None:
+    info = desk.info("summary_id,Region\n1,N\n2,S\n3,W\n4,N\n")
+    assert desk.make(desk.run_id, name="west", summary_info=info).status_code == 201
+    layers = [{**SCOPED["layers"][0], "Scope": ["W"]}]
+    asked: dict[str, Any] = {"loss_sets": [{"id": "west"}], "group_by": ["Region"]}
+    answer = desk.ask(**asked, report="layers", programme={"layers": layers})
+    assert {row["ExpectedLoss"] for row in rows_of(answer, "layers")} == {0.0}
+    assert "Of W in Scope no loss counts: nothing is recovered of them" in notes_of(answer)
+    layers[0]["Scope"] = ["W", "S"]
+    asked |= {"report": "averages", "of": "net", "programme": {"layers": layers}}
+    both = desk.ask(**asked)
+    layers[0]["Scope"] = ["S"]
+    assert rows_of(both, "aal") == rows_of(desk.ask(**asked), "aal")
+    # What is filtered out is no mistake in a programme either.
+    answer = desk.ask(**asked, filter={"exclude": {"Region": ["S", "W"]}})
+    assert "Of S in Scope no loss counts: nothing is recovered of them" in notes_of(answer)
+    answer = desk.ask(**asked, filter={"dimensions": {"Region": ["S", "W"]}})
+    assert "Of filter.dimensions.Region no loss set has a loss of W" in notes_of(answer)
+    assert {row["Region"] for row in rows_of(answer, "aal")} == {"S"}
+    layers[0]["Scope"] = ["E"]
+    refused = desk.ask(**asked).json()
+    assert "Scope has 'E', which no part is" in refused["detail"]
+    refused = desk.ask(**asked | {"filter": {"dimensions": {"Region": ["W"]}}}).json()
+    assert refused["detail"] == "no summary with a loss passes the filter"
+
+
 def test_events_of_a_filter_that_have_no_loss_are_noted(desk: Desk) -> None:
     answer = desk.ask(report="averages", filter={"events": "1-900, 2, 77"})
     assert "Of filter.events no loss set has a loss of 77" in notes_of(answer)
     assert not any("filter.events" in n for n in notes_of(desk.ask(filter={"events": "1-900"})))
+
+
+def test_packed_records_of_groups_are_refused_before_they_are_made(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Answers, "answer", lambda *_: pytest.fail("it is computed"))
+    refused = desk.ask("bin", report="averages", group_by=["Region"])
+    assert refused.json()["detail"] == "packed records have no columns of text"
 
 
 def test_an_event_may_have_the_number_0(desk: Desk) -> None:

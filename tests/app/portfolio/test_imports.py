@@ -101,7 +101,10 @@ def test_faults_of_decoded_tables_name_the_row(encode: Callable[[Any], bytes]) -
     with pytest.raises(InputError, match=r"row 2: Loss -1\.0 is negative"):
         parse("ylt", encode(negative), Given(periods=5), DECODERS)
     missing = TABLE.set_column(2, "Loss", pa.array([2.5, None, 1.0]))
-    with pytest.raises(InputError, match="column Loss has missing values"):
+    with pytest.raises(InputError, match="column Loss has missing values, the first in row 2"):
+        parse("ylt", encode(missing), Given(periods=5), DECODERS)
+    missing = TABLE.set_column(2, "Loss", pa.array([2, 1, None]))
+    with pytest.raises(InputError, match=r"'Loss' has missing values \(value . of a part is null"):
         parse("ylt", encode(missing), Given(periods=5), DECODERS)
     text = TABLE.set_column(2, "Loss", pa.array(["x", "y", "z"]))
     with pytest.raises(InputError, match="column Loss has values of type object"):
@@ -114,6 +117,7 @@ def test_faults_of_decoded_tables_name_the_row(encode: Callable[[Any], bytes]) -
         (parquet(TABLE)[:-9] + b"x" * 9, "the parquet file is damaged"),
         (arrow(TABLE)[:200], "the arrow file is damaged"),
         (arrow(TABLE, stream=True)[:60], "the arrow file is damaged"),
+        (arrow(TABLE, stream=True)[:-8], "the arrow file is damaged.* byte .* without its end"),
         (b"\x1f\x8b" + CSV, "it is compressed with gzip"),
         (b"", "there is no data"),
     ],

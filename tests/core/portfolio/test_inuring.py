@@ -374,7 +374,7 @@ def test_an_insured_value_of_zero_is_refused() -> None:
     case = random_case(seeded(1))
     assert case.subject.values is not None
     case.subject.values[0] = 0
-    with pytest.raises(InputError, match="an insured value is not above 0 and finite"):
+    with pytest.raises(InputError, match="the insured value of north is not above 0 and"):
         run(case, [{"ReinsNumber": 1, "ReinsType": "SS", "RiskAttachment": 1}])
 
 

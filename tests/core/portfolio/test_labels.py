@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from core.errors import InputError
@@ -38,6 +39,16 @@ def test_columns_that_may_be_amounts_are_told() -> None:
     notes = import_table("ylt", text.encode(), Given(periods=2)).notes
     assert [note.split()[0] for note in notes] == ["NetLoss", "Share"]
     assert "losses are grouped by its values, which are not added" in notes[0]
+
+
+def test_labels_that_are_one_number_are_told_and_whole_numbers_are_written_as_such() -> None:
+    text = "Period,EventId,Loss,Zip\n1,1,2,10\n1,2,2,1e1\n1,3,2,010\n1,4,2,1.5\n"
+    notes = import_table("ylt", text.encode(), Given(periods=1)).notes
+    assert "Zip has '10' and '1e1', which are groups apart" in notes
+    columns = {"Period": np.arange(1, 5), "Loss": np.ones(4), "Zip": np.array([1.0, -2, 0.5, 1e16])}
+    made = import_table("ylt", columns, Given(periods=4))
+    assert made.dimensions is not None
+    assert made.dimensions.columns["Zip"].tolist() == ["1", "-2", "0.5", "1e+16"]
 
 
 def test_labels_have_no_blanks_at_their_ends_and_what_looks_wrong_is_told() -> None:

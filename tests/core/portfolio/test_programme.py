@@ -47,7 +47,7 @@ def test_an_aggregate_limit_is_the_lower_one() -> None:
 def test_layers_are_in_order_of_priority_and_their_line_depends_on_their_type() -> None:
     given = [
         {"ReinsNumber": 1, "ReinsType": "SL", "AggLimit": 7, "InuringPriority": 3},
-        {"ReinsNumber": 2, "ReinsType": "PR", "RiskLimit": 4, "InuringPriority": 2,
+        {"ReinsNumber": 2, "ReinsType": "PR", "RiskLimit": 4, "InuringPriority": 2.0,
          "ReinsPeril": "WTC; XHL", "Reinstatement": 2},
         {"ReinsNumber": 5, "ReinsType": "PR", "RiskLimit": 4, "OccLimit": 9, "InuringPriority": 2},
         {"ReinsNumber": 3, "ReinsType": "AXL", "AggLimit": 6, "ReinsPeril": "WTC;AA1"},

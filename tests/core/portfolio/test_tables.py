@@ -165,6 +165,8 @@ TIMES = ("2001-02-27 23:00", "2001-02-28 01:00")
             for dtype in ("M8[s]", "M8[ns]", object)
         ),
         "Period,EventId,Loss,Year,Month,Day,Hour\n1,1,4,2001,2,27,23\n1,2,7,2001,2,28,1\n",
+        "Period,EventId,Loss,Date,Hour\n1,1,4,2001-02-27,23\n1,2,7,2001-02-28,1\n",
+        "Period,EventId,Loss,Date,Hour\n1,1,4,2001-02-27 00:00,23\n1,2,7,2001-02-28 00:00,1\n",
     ],
 )
 def test_dates_keep_their_time_of_day(data: str | Mapping[str, Array]) -> None:
@@ -197,6 +199,35 @@ def test_dates_that_are_all_at_midnight_are_days() -> None:
 def test_times_of_day_that_are_none_are_refused(dates: tuple[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message):
         read("ylt", TWO_DATES.format(*dates), periods=1)
+
+
+@pytest.mark.parametrize(
+    ("names", "values", "message"),
+    [
+        ("Date,Hour", "2001-02-27 23:00,0", "there is Hour, and Date has a time of day"),
+        ("Date,Minute", "2001-02-27,5", "beside Date there is Minute. "),
+        ("Date,Year,Month,Day", "2001-02-27,2001,2,27", "beside Date there is Year. "),
+        ("Date,Hour", "2001-02-27,24", "line 2: Hour 24 is not in 0 to 23"),
+    ],
+)
+def test_a_date_is_said_once(names: str, values: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read("ylt", f"Period,Loss,{names}\n1,4,{values}\n", periods=1)
+
+
+def test_dates_whose_hours_are_all_0_are_days() -> None:
+    calendar = read("ylt", "Period,Loss,Date,Hour\n1,4,2001-02-27,0\n", periods=1).calendar
+    assert not calendar.granular
+    assert happenings(calendar) == [(1, day(2001, 2, 27), 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("1_000,5", "Period '1_000' is not"), ("1,1_000", "Loss '1_000' is not a number")],
+)
+def test_digits_are_not_joined_by_underscores(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read("ylt", f"Period,Loss,region\n{text},a\n", periods=5000)
 
 
 def test_without_events_a_period_with_two_dates_is_told_of_as_a_period() -> None:

@@ -148,6 +148,30 @@ def test_a_table_has_so_many_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         os.fstat(descriptor)
 
 
+def test_a_stream_without_its_end_is_refused_wherever_it_stops(tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    octets = write(path, pa.table({"x": np.arange(8)}), "stream", rows=2)
+    marker = b"\xff\xff\xff\xff\0\0\0\0"
+    assert octets.endswith(marker)
+    source = pa.BufferReader(octets)
+    ends = []
+    for _ in range(5):
+        pa.ipc.read_message(source)
+        ends.append(source.tell())
+    for end in ends:
+        path.write_bytes(octets[:end])
+        with pytest.raises(Fault, match=f"stops at byte {end} without its end marker"):
+            opened(path).__enter__()
+        for octet in (1, 4, 7):
+            path.write_bytes(octets[: end + octet])
+            with pytest.raises((Fault, pa.ArrowInvalid, OSError, EOFError)):
+                opened(path).__enter__()
+        for last in (marker, marker[4:]):
+            path.write_bytes(octets[:end] + last)
+            with opened(path) as table:
+                assert len(table.parts) == ends.index(end)
+
+
 def test_parquet_has_no_places(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [1]}), tmp_path / "table")
     size = (tmp_path / "table").stat().st_size
