@@ -57,13 +57,9 @@ class Sink(ABC):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._items = 0
-        self._committed = False
-
-    @property
-    def items(self) -> int:
+        self.items = 0
         """Number of items written."""
-        return self._items
+        self._committed = False
 
     def write(self, block: Block) -> None:
         """Write the items of a block.
@@ -76,7 +72,7 @@ class Sink(ABC):
             if self._committed:
                 raise OptionError("the sink is committed: nothing can be written past the end")
             self._put(block)
-            self._items += block_length(block)
+            self.items += block_length(block)
 
     def commit(self) -> None:
         """End the data and complete the file, which stays open."""
