@@ -180,17 +180,14 @@ class Keys:
         if not await self._are_required():
             return self._single_user(address)
         if authorization is not None or digest is None:
-            digest = self._digest_of(authorization or "")
+            scheme, _, key = (authorization or "").partition(" ")
+            if scheme.lower() != "bearer" or not key.strip():
+                raise UnauthorizedError(
+                    "this server requires an API key", hint="Send Authorization: Bearer KEY"
+                )
+            digest = self._digest(key.strip())
         fixed = self._fixed.get(digest)
         return await self._from_store(digest) if fixed is None else fixed
-
-    def _digest_of(self, authorization: str) -> str:
-        scheme, _, key = authorization.partition(" ")
-        if scheme.lower() != "bearer" or not key.strip():
-            raise UnauthorizedError(
-                "this server requires an API key", hint="Send Authorization: Bearer KEY"
-            )
-        return self._digest(key.strip())
 
     async def check(self, key: str) -> str:
         """Return the digest of a key that somebody signs in with.

@@ -171,7 +171,10 @@ class Spool:
         self._uncount(item)
         if not isinstance(item, _Spilled):
             return item
-        table = self._load(item)
+        assert self._file is not None  # noqa: S101 - it was written to
+        octets = np.empty(item.size, np.uint8)
+        self._file.read_into(item.offset, octets.data)
+        table = Table(item.report, octets.view(item.dtype), item.set_id)
         with self._lock:
             if not any(isinstance(other, _Spilled) for other in self._items) and not self.waiting:
                 self._end = 0
@@ -186,12 +189,6 @@ class Spool:
                 self._held -= item.rows.nbytes
                 if self.hold is not None:
                     self.hold.shrink(item.rows.nbytes)
-
-    def _load(self, spilled: _Spilled) -> Table:
-        assert self._file is not None  # noqa: S101 - it was written to
-        octets = np.empty(spilled.size, np.uint8)
-        self._file.read_into(spilled.offset, octets.data)
-        return Table(spilled.report, octets.view(spilled.dtype), spilled.set_id)
 
     def drop_open(self) -> Mark | None:
         """Drop the rows after the last mark, which are of an incomplete event.

@@ -404,7 +404,13 @@ async def view_raw(
             whole = Whole(
                 view.plan.nbytes,
                 view.etag("raw"),
-                _raw_headers(view),
+                {
+                    "Content-Type": "application/octet-stream",
+                    "Cache-Control": "no-cache",
+                    "Thalweg-Dtype": view.plan.dtype.str,
+                    "Thalweg-Shape": json.dumps(list(view.plan.shape)),
+                    "Thalweg-Tile-Shape": json.dumps(list(view.plan.tile_shape)),
+                },
                 partial(tile_bytes, view),
                 partial(stored_bytes, view),
             )
@@ -412,13 +418,3 @@ async def view_raw(
             await send_range(exchange, whole, request.headers, tiles.threads, body=body)
 
     return ExchangeResponse(handle)
-
-
-def _raw_headers(view: OpenView) -> dict[str, str]:
-    return {
-        "Content-Type": "application/octet-stream",
-        "Cache-Control": "no-cache",
-        "Thalweg-Dtype": view.plan.dtype.str,
-        "Thalweg-Shape": json.dumps(list(view.plan.shape)),
-        "Thalweg-Tile-Shape": json.dumps(list(view.plan.tile_shape)),
-    }

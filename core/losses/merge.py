@@ -149,15 +149,12 @@ class Partitions:
                 for part in _take_upto(floor, pending.get(report.name, []))
             ]
             if parts:
-                self._emit(report.name, parts)
-
-    def _emit(self, report: str, parts: Sequence[Rows]) -> None:
-        rows = np.concatenate(parts)
-        rows = rows[np.argsort(rows["EventId"], kind="stable")]
-        self.waiting_bytes -= rows.nbytes
-        # The first partition can expand the rows of all: they are of the same reports and inputs.
-        for piece in self.analyses[0].expand(report, rows):
-            self._sink(report, piece)
+                rows = np.concatenate(parts)
+                rows = rows[np.argsort(rows["EventId"], kind="stable")]
+                self.waiting_bytes -= rows.nbytes
+                # The first can expand the rows of all: they are of the same reports and inputs.
+                for piece in self.analyses[0].expand(report.name, rows):
+                    self._sink(report.name, piece)
 
     def _starved(self) -> errors.StarvedError:
         index = self.slowest()

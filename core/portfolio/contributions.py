@@ -251,7 +251,13 @@ def contribute(
         return _parts(subject, whole, weights)
 
     def without(group: int) -> Floats:
-        return _without(subject, whole, group)
+        # Losses of the rows of the whole without a group.
+        rest = np.empty(len(whole.losses))
+        for a, b in slices(len(rest), "contributions"):
+            rest[a:b] = whole.losses[a:b]
+        for _, _, located, losses in subject.located(whole, group, group + 1):
+            attributing.take_away(located, losses, rest)
+        return rest
 
     return _contribute(subject, whole, whole, None, aim, parts_of, without, most_keys)
 
@@ -382,16 +388,6 @@ def _check_parts(parts: Floats, tail: Tail) -> None:
                 f"the groups have {found} of a loss of {wanted}: they are not of this whole",
                 hint="Give every summary of the whole a group, and the others none",
             )
-
-
-def _without(subject: Subject, whole: OccurrenceLosses, group: int) -> Floats:
-    """Losses of the rows of the whole without a group."""
-    rest = np.empty(len(whole.losses))
-    for a, b in slices(len(rest), "contributions"):
-        rest[a:b] = whole.losses[a:b]
-    for _, _, located, losses in subject.located(whole, group, group + 1):
-        attributing.take_away(located, losses, rest)
-    return rest
 
 
 def _left(

@@ -367,12 +367,7 @@ def _renamed(table: Table, names: Mapping[str, str]) -> Table:
 
 def _of_openquake(table: Table, given: Given) -> Imported:
     """Losses of events by loss type, each of which is a summary."""
-    _check_loss_types(table)
-    return _of_periods(_renamed(table, {"year": "Period", "loss": "Loss"}), given)
-
-
-def _check_loss_types(table: Table) -> None:
-    """A total has loss types that may be there too, and an insured loss is part of another."""
+    # A total has loss types that may be there too, and an insured loss is part of another.
     kinds = table.dimensions.get("loss_type")
     found = [] if kinds is None else sorted(set(kinds.tolist()))
     parts = [part for kind in found for part in kind.replace("_ins", "").split("+")]
@@ -382,6 +377,7 @@ def _check_loss_types(table: Table) -> None:
         message = f"losses of the types {', '.join(found)[:200]} are not to be added"
         hint = f"Leave out lines, so that {(twice or alone)[0]} is there once and alone"
         raise InputError(message, hint=hint, source=table.source)
+    return _of_periods(_renamed(table, {"year": "Period", "loss": "Loss"}), given)
 
 
 def _of_climada(table: Table, given: Given) -> Imported:
