@@ -108,12 +108,7 @@ class Asked:
         """Return what is said of the answer besides its tables."""
         sets = [{"id": each.id, "digest": each.digest} for each in self.sets]
         query = self.query
-        return {
-            "report": query.report,
-            "of": query.of,
-            "loss_sets": sets,
-            "notes": list(notes),
-        }
+        return {"report": query.report, "of": query.of, "loss_sets": sets, "notes": list(notes)}
 
     @property
     def without_means(self) -> list[str]:
@@ -266,11 +261,7 @@ class Answers:
             yield Table(REPORTED[name], pieces, grouping.info, asked.width)
 
     def _contributions(
-        self,
-        asked: Asked,
-        prepared: Prepared,
-        sets: Sequence[OpenSet],
-        layered: Layered | None,
+        self, asked: Asked, prepared: Prepared, sets: Sequence[OpenSet], layered: Layered | None
     ) -> Iterator[Table]:
         """Yield what groups contribute to the points of the whole, and what is behind them."""
         query, (grouping, subject) = asked.query, prepared

@@ -18,12 +18,7 @@ from app.http.dependencies import IdentityDep, Routes
 from app.http.json_bodies import json_response, send_json
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
 from app.http.negotiation import choose_format, joined, not_modified
-from app.http.openapi import (
-    NOT_MODIFIED,
-    content_response,
-    json_body,
-    problem_responses,
-)
+from app.http.openapi import NOT_MODIFIED, content_response, json_body, problem_responses
 from app.http.trail import name_resource
 from app.losses.pictures.options import PictureForm, Theme
 from app.losses.routes import receive_file

@@ -127,12 +127,7 @@ class Ranked:
     """
 
     def __init__(
-        self,
-        whole: OccurrenceLosses,
-        amounts: Floats,
-        calendar: Calendar,
-        samples: int,
-        aim: Aim,
+        self, whole: OccurrenceLosses, amounts: Floats, calendar: Calendar, samples: int, aim: Aim
     ) -> None:
         count = len(whole.periods)
         current().hold("contributions", _CELL_BYTES * count)

@@ -22,8 +22,7 @@ def _check_rank(num_instances: int, instance_rank: int) -> None:
     positive(num_instances, "num_instances")
     if not 0 <= instance_rank < num_instances:
         raise ArgumentError(
-            f"invalid instance_rank {instance_rank}",
-            hint=f"It is from 0 to {num_instances - 1}.",
+            f"invalid instance_rank {instance_rank}", hint=f"It is from 0 to {num_instances - 1}."
         )
 
 

@@ -291,12 +291,7 @@ class Ledger:
         return self.has_room(_REFERENCE_BYTES * self._count_references())
 
     def _refer_to(
-        self,
-        begin: int,
-        words: npt.NDArray[np.int32],
-        first: int,
-        keys: Indices,
-        places: Indices,
+        self, begin: int, words: npt.NDArray[np.int32], first: int, keys: Indices, places: Indices
     ) -> int:
         """Make references to words that begin at ``begin``; return the number after the last."""
         if first == len(keys):
