@@ -111,7 +111,7 @@ class _SetPass:
         resources: what reports of whole runs may use, for each set.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what it is put together from
+    def __init__(
         self,
         request: LossRequest,
         sets: SummarySets,

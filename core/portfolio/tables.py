@@ -405,7 +405,6 @@ def _fields(needed: str, others: str = "", ignored: str = "") -> list[Field]:
 
 
 _SPLT = "Period EventId SummaryId SampleId Loss"
-_OPENQUAKE = "EventId year loss"
 _SELT = "EventId SummaryId SampleId Loss"
 _YLT = f"EventId SummaryId SampleId SummarySetId Date {_WHEN}"
 _ASIDE = "rup_id ses_id rlz_id variance pla_loss injured fatalities homeless non_operational"
