@@ -102,7 +102,7 @@ class Destination(Protocol[T_co]):
         """
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class Pump(Generic[T]):
     """Moves one body into one posting; see the module.
 
