@@ -59,7 +59,7 @@ class _Batches(Epochs[Any]):
             batch = next(self)
         except StopIteration:
             batch = _EPOCH_END
-        return batch, self._place
+        return batch, self.place
 
     def _refuse_empty(self) -> None:
         if self._size is not None:

@@ -136,7 +136,7 @@ class NpyWriter(_Plain):
         return npy_header(self._dtype, (items, *self._field.shape))
 
     def _finish(self) -> None:
-        result = self._header(self._items)
+        result = self._header(self.items)
         # The text ends with a line break; blanks before it fill the reserved room.
         head = result[:8] + (self._size - 10).to_bytes(2, "little") + result[10:-1]
         self._seekable.seek(self._start)
@@ -169,14 +169,14 @@ class RawWriter(_Plain):
         return {
             "format": "raw",
             "dtype": self._dtype.str,
-            "nav_shape": [self._items],
+            "nav_shape": [self.items],
             "sig_shape": list(self._field.shape),
         }
 
     @property
     def nbytes(self) -> int:
         """Bytes written."""
-        return self._items * self._dtype.itemsize * math.prod(self._field.shape)
+        return self.items * self._dtype.itemsize * math.prod(self._field.shape)
 
 
 class LossEncoder(Protocol):

@@ -166,8 +166,7 @@ class TableItems:
         names = [field.name for field in schema]
         arguments = {"numbers": [part.number for part in parts], "names": names}
 
-        def parse(values: Mapping[str, Any], octets: Octets) -> list[PartPlaces]:
-            del octets
+        def parse(values: Mapping[str, Any], _octets: Octets) -> list[PartPlaces]:
             answer = sequence(values["parts"])
             if not 1 <= len(answer) <= len(parts):
                 raise ValueError("places of other parts")
@@ -201,13 +200,12 @@ class TableItems:
         }
 
 
-def parse_table(values: Mapping[str, Any], octets: Octets) -> TableDescription:
+def parse_table(values: Mapping[str, Any], _octets: Octets) -> TableDescription:
     """Parse what a worker says of a file.
 
     Raises:
         KeyError, TypeError, ValueError: it cannot be so.
     """
-    del octets
     types = [
         (text(name, 1 << 16), text(kind, 1 << 16), bool(nullable))
         for name, kind, nullable in sequence(values["types"])

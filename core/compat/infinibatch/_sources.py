@@ -192,8 +192,7 @@ class _CounterPasses:
         self._permutation: Permutation | None = None
         self._epoch = self._chunk = -1
 
-    def place(self, epoch: int, offset: int, oldest: int) -> int:
-        del oldest
+    def place(self, epoch: int, offset: int, _oldest: int) -> int:
         if self._permutation is None or self._epoch != epoch:
             self._permutation = Permutation(self._n, self._key.child(epoch))
             self._epoch, self._chunk = epoch, -1
@@ -205,8 +204,7 @@ class _CounterPasses:
         place: int = self._places[within]
         return place
 
-    def save(self, epoch: int) -> list[Any]:
-        del epoch
+    def save(self, _epoch: int) -> list[Any]:
         return self._seed.save()
 
 
