@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 import orjson
 
-from app.engine.base import Engine
 from app.engine.ledger import Kept
+from app.engine.workers import Workers
 from app.errors import InvalidOptionError
 from app.http.identity import Identity
 from app.losses.analyses import OrderedCalls
@@ -177,7 +177,7 @@ class Answers:
 
     source: SetSource
     prepared: Kept[Any]
-    engine: Engine
+    engine: Workers
     max_groups: int
 
     def ask(self, who: Identity, values: Mapping[str, Any]) -> Asked:

@@ -18,7 +18,7 @@ from tempfile import TemporaryFile
 import numpy as np
 import structlog
 
-from app.engine.base import Engine
+from app.engine.workers import Workers
 from app.errors import NotFoundError
 from app.losses.analyses import MANY, Analyses, OrderedCalls, taken_inputs
 from app.losses.request import LossRequest
@@ -167,7 +167,7 @@ class RunReports:
     """
 
     def __init__(
-        self, request: LossRequest, streams: RunStreams, engine: Engine, proceed: Proceed
+        self, request: LossRequest, streams: RunStreams, engine: Workers, proceed: Proceed
     ) -> None:
         self._request = request
         self._streams = streams

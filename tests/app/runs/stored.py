@@ -33,10 +33,10 @@ class StreamInMemory:
         return self.data[start:stop]
 
 
-def streams_of(*contents: bytes) -> list[StoredStream]:
+def streams_of(*contents: bytes, complete: bool = True) -> list[StoredStream]:
     """Complete streams, one a partition."""
     streams: list[Any] = [
-        StreamInMemory(data, f"partition {number}", str(number))
+        StreamInMemory(data, f"partition {number}", str(number), complete)
         for number, data in enumerate(contents, 1)
     ]
     return streams
