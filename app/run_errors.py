@@ -1,7 +1,5 @@
 """Errors of durable runs and their uploads; see :mod:`app.errors`."""
 
-from __future__ import annotations
-
 from .service_error import LargerError, ServiceError
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -125,16 +125,18 @@ class _Declared:
         return self.kind(name, self.text, self.labels, registry=registry, **self.how)
 
 
-def _counter(text: str, *labels: str, name: str | None = None) -> Any:  # noqa: ANN401 - once made
-    return _Declared(Counter, text, labels, name)
+def _counter(text: str, *labels: str, name: str | None = None) -> Counter:
+    return cast("Counter", _Declared(Counter, text, labels, name))
 
 
-def _gauge(text: str, mode: Mode, *labels: str, name: str | None = None) -> Any:  # noqa: ANN401 - as above
-    return _Declared(Gauge, text, labels, name, {"multiprocess_mode": mode})
+def _gauge(text: str, mode: Mode, *labels: str, name: str | None = None) -> Gauge:
+    return cast("Gauge", _Declared(Gauge, text, labels, name, {"multiprocess_mode": mode}))
 
 
-def _histogram(text: str, buckets: Sequence[float], *labels: str, name: str | None = None) -> Any:  # noqa: ANN401 - as above
-    return _Declared(Histogram, text, labels, name, {"buckets": buckets})
+def _histogram(
+    text: str, buckets: Sequence[float], *labels: str, name: str | None = None
+) -> Histogram:
+    return cast("Histogram", _Declared(Histogram, text, labels, name, {"buckets": buckets}))
 
 
 class Metrics:
@@ -144,128 +146,112 @@ class Metrics:
     nothing of metrics.
     """
 
-    requests: Counter = _counter("Requests answered", "method", "route", "status")
-    seconds: Histogram = _histogram(
+    requests = _counter("Requests answered", "method", "route", "status")
+    seconds = _histogram(
         "Time from the headers of a request to the end of its answer",
         _SECONDS,
         "route",
         name="request_seconds",
     )
-    running: Gauge = _gauge("Requests being answered", "livesum", name="requests_running")
-    problems: Counter = _counter("Problem documents answered, also within streams, by code", "code")
-    ready: Gauge = _gauge(
-        "Whether a part of the service is ready (1) or not (0)", "livemin", "part"
-    )
+    running = _gauge("Requests being answered", "livesum", name="requests_running")
+    problems = _counter("Problem documents answered, also within streams, by code", "code")
+    ready = _gauge("Whether a part of the service is ready (1) or not (0)", "livemin", "part")
 
-    body_bytes: Counter = _counter("Bytes of posted loss streams read, as sent")
-    answer_bytes: Counter = _counter("Bytes of answers sent")
-    events: Counter = _counter("Complete events answered")
-    batches: Counter = _counter("Batches of pipelines sent")
-    buffers: Gauge = _gauge("Read buffers in use", "livesum", name="buffers_used")
-    buffers_limit: Gauge = _gauge("Read buffers there may be", "livemax")
+    body_bytes = _counter("Bytes of posted loss streams read, as sent")
+    answer_bytes = _counter("Bytes of answers sent")
+    events = _counter("Complete events answered")
+    batches = _counter("Batches of pipelines sent")
+    buffers = _gauge("Read buffers in use", "livesum", name="buffers_used")
+    buffers_limit = _gauge("Read buffers there may be", "livemax")
 
-    runs: Counter = _counter(
-        "Runs that were created, came into another state, or were deleted", "state"
-    )
-    upload_bytes: Counter = _counter("Bytes of uploads read, as sent")
-    upload_parts: Counter = _counter(
+    runs = _counter("Runs that were created, came into another state, or were deleted", "state")
+    upload_bytes = _counter("Bytes of uploads read, as sent")
+    upload_parts = _counter(
         "Requests with bytes of an upload that were accepted, refused with a problem, or cut",
         "outcome",
     )
-    uploads_running: Gauge = _gauge("Requests that send bytes of an upload", "livesum")
-    seal_seconds: Histogram = _histogram(
+    uploads_running = _gauge("Requests that send bytes of an upload", "livesum")
+    seal_seconds = _histogram(
         "Time in which the reports of a run were computed, or found to be impossible",
         _SECONDS,
         "outcome",
     )
 
-    loop_wait: Gauge = _gauge(
+    loop_wait = _gauge(
         "Longest recent wait of a callback in an event loop",
         "livemax",
         "lane",
         name="loop_wait_seconds",
     )
-    thread_wait: Gauge = _gauge(
+    thread_wait = _gauge(
         "Longest recent wait of a call for a thread", "livemax", "lane", name="thread_wait_seconds"
     )
-    threads: Gauge = _gauge("Threads that compute", "livesum")
-    decoders: Gauge = _gauge("Decoder processes", "livesum", "state")
-    decoder_starts: Counter = _counter("Decoder processes started")
-    decoder_failures: Counter = _counter("Decoder processes that died, or were stopped for a fault")
-    decoder_calls_waiting: Gauge = _gauge("Calls that wait for a decoder process", "livesum")
-    decoder_refused: Counter = _counter("Calls that got no decoder process in time", "limit")
-    jobs: Gauge = _gauge(
+    threads = _gauge("Threads that compute", "livesum")
+    decoders = _gauge("Decoder processes", "livesum", "state")
+    decoder_starts = _counter("Decoder processes started")
+    decoder_failures = _counter("Decoder processes that died, or were stopped for a fault")
+    decoder_calls_waiting = _gauge("Calls that wait for a decoder process", "livesum")
+    decoder_refused = _counter("Calls that got no decoder process in time", "limit")
+    jobs = _gauge(
         "Jobs of sealing that wait or are computed, and those whose process died: suspects,"
         " which are computed alone, and poisoned ones, which were given up",
         "livemax",
         "state",
     )
-    tasks: Counter = _counter(
+    tasks = _counter(
         "Tasks of a cluster that were done, or how else they ended",
         "name",
         "engine",
         "outcome",
         name="engine_tasks",
     )
-    tasks_waiting: Gauge = _gauge(
+    tasks_waiting = _gauge(
         "Tasks of a cluster that have not ended", "livesum", "engine", name="engine_tasks_waiting"
     )
-    task_workers: Gauge = _gauge(
+    task_workers = _gauge(
         "Workers of the cluster that do tasks of this service (used), or do not (refused)",
         "livemax",
         "state",
         name="engine_workers",
     )
 
-    store_seconds: Histogram = _histogram(
-        "Time of an operation on the state", _STORE_SECONDS, "operation"
-    )
-    store_errors: Counter = _counter("Operations on the state that failed", "operation")
-    object_seconds: Histogram = _histogram(
+    store_seconds = _histogram("Time of an operation on the state", _STORE_SECONDS, "operation")
+    store_errors = _counter("Operations on the state that failed", "operation")
+    object_seconds = _histogram(
         "Time of a request to the object store", _STORE_SECONDS, "operation"
     )
-    object_errors: Counter = _counter("Requests to the object store that failed", "operation")
-    connections: Gauge = _gauge(
+    object_errors = _counter("Requests to the object store that failed", "operation")
+    connections = _gauge(
         "Connections to the database of the state", "livesum", "state", name="database_connections"
     )
-    connections_limit: Gauge = _gauge(
+    connections_limit = _gauge(
         "Connections that there may be", "livesum", name="database_connections_limit"
     )
-    turn_seconds: Histogram = _histogram(
-        "Wait for the turn to change who owns a blob", _STORE_SECONDS
-    )
-    check_failures: Counter = _counter(
-        "Looks at a part of the service, once a second, that failed", "part"
-    )
-    sweeps: Counter = _counter("Passes of the sweeper")
-    sweep_failures: Counter = _counter("Chores of the sweeper that failed", "chore")
-    sweep_at: Gauge = _gauge(
+    turn_seconds = _histogram("Wait for the turn to change who owns a blob", _STORE_SECONDS)
+    check_failures = _counter("Looks at a part of the service, once a second, that failed", "part")
+    sweeps = _counter("Passes of the sweeper")
+    sweep_failures = _counter("Chores of the sweeper that failed", "chore")
+    sweep_at = _gauge(
         "Time of the last pass of the sweeper", "livemax", name="sweep_timestamp_seconds"
     )
-    quota_ratio: Gauge = _gauge(
+    quota_ratio = _gauge(
         "Largest share of a quota that one owner has used",
         "livemostrecent",
         "kind",
         "unit",
         name="quota_used_ratio",
     )
-    spool_bytes: Gauge = _gauge("Bytes of rows on disk that wait for clients", "livesum")
+    spool_bytes = _gauge("Bytes of rows on disk that wait for clients", "livesum")
 
-    budget_exceeded: Counter = _counter("Requests ended by a budget", "stage", "budget")
-    cancelled: Counter = _counter("Work cancelled before its end", "kind")
-    memory_held: Gauge = _gauge(
+    budget_exceeded = _counter("Requests ended by a budget", "stage", "budget")
+    cancelled = _counter("Work cancelled before its end", "kind")
+    memory_held = _gauge(
         "Bytes that admitted work holds", "livesum", "purpose", name="memory_held_bytes"
     )
-    memory_limit: Gauge = _gauge(
-        "Bytes that admitted work may hold", "livemax", name="memory_limit_bytes"
-    )
-    memory_refused: Counter = _counter(
-        "Work refused for lack of memory, or of the owner's share", "purpose"
-    )
-    throttled: Counter = _counter(
-        "Requests refused for their number in progress or their rate", "limit"
-    )
-    calls: Gauge = _gauge("Calls in threads", "livesum", "state")
+    memory_limit = _gauge("Bytes that admitted work may hold", "livemax", name="memory_limit_bytes")
+    memory_refused = _counter("Work refused for lack of memory, or of the owner's share", "purpose")
+    throttled = _counter("Requests refused for their number in progress or their rate", "limit")
+    calls = _gauge("Calls in threads", "livesum", "state")
 
     def __init__(self) -> None:
         _make_directory()

@@ -295,11 +295,7 @@ class BuildLocator:
 
 
 _jit = partial(
-    cast("Any", numba.jit),
-    nopython=True,
-    nogil=True,
-    error_model="numpy",
-    no_cfunc_wrapper=True,
+    cast("Any", numba.jit), nopython=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True
 )
 """Divisions by zero follow numpy. No fast-math flag: kernels test for NaN, and their
 results must not depend on a machine's vector width. No entry point for C: nobody calls

@@ -125,12 +125,7 @@ def use_event_loss_tables() -> None:
 
 
 _SHAPE = (2, 3, 5)
-_REDUCTIONS = (
-    {"op": "sum"},
-    {"op": "std"},
-    {"op": "std", "over": "pixels"},
-    {"op": "com"},
-)
+_REDUCTIONS = ({"op": "sum"}, {"op": "std"}, {"op": "std", "over": "pixels"}, {"op": "com"})
 
 
 def use_reading() -> None:

@@ -1,7 +1,5 @@
 """The ``thalweg`` command, as ``python -m thalweg``."""
 
-from __future__ import annotations
-
 import sys
 
 from .command.main import main

@@ -57,8 +57,7 @@ _HINTS = {
         "reports",
     ),
     "Open the dataset anew, and start without after": _Hint(
-        "Run the command again",
-        "Open the dataset anew: client.datasets[id]",
+        "Run the command again", "Open the dataset anew: client.datasets[id]"
     ),
     "Delete the dataset first, or give another id": _Hint(
         "Delete it first: thalweg datasets delete {name}; or give another id",

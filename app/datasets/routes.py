@@ -17,9 +17,8 @@ from app.errors import NotFoundError
 from app.http.addresses import Addresses
 from app.http.dependencies import IdentityDep, Routes
 from app.http.identity import ADMIN, Identity, identity_of, require
-from app.http.json_bodies import JsonBodies, json_response, send_json
+from app.http.json_bodies import JsonBodies, json_response, send_made
 from app.http.openapi import NOT_MODIFIED, content_response, json_body, problem_responses
-from app.http.trail import name_resource
 from app.server.lanes.table import FRONT, LONG, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.plain import Piece, Whole, send_range
@@ -105,10 +104,8 @@ async def register_dataset(
             opened, created = await datasets.threads.start(register, who, values)
             with closing(opened):
                 description = opened.describe()
-            name_resource(request.scope, opened.spec.id)
-            location = datasets.addresses.of(request.scope, f"/v1/datasets/{opened.spec.id}")
-            status = 201 if created else 200
-            await send_json(exchange, description, status, {"Location": location})
+            at = (request.scope, datasets.addresses, f"/v1/datasets/{opened.spec.id}")
+            await send_made(exchange, *at, description, created)
 
     return ExchangeResponse(handle)
 

@@ -1,4 +1,4 @@
-"""The interface of engines, that of ``concurrent.futures``; and kinds of work, by their names."""
+"""Work that other machines can do, and its kinds, by their names."""
 
 from __future__ import annotations
 
@@ -12,20 +12,6 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 T = TypeVar("T")
 U = TypeVar("U")
 V_contra = TypeVar("V_contra", contravariant=True)
-
-
-class Engine(Protocol):
-    """Runs calls in any order; their results must not depend on it."""
-
-    @property
-    def width(self) -> int:
-        """Number of calls that run at once."""
-
-    def submit(self, function: Callable[..., T], /, *args: Any) -> Future[T]:  # noqa: ANN401
-        """Schedule a call."""
-
-    def close(self) -> None:
-        """Finish the running calls, drop the others, and stop."""
 
 
 def in_order(
@@ -122,31 +108,6 @@ class Cluster(Protocol):
             ProcessDiedError: one has ended several processes.
             TaskFailedError: a worker met a fault of our own.
             CancelledError: nobody waits for them any more.
-        """
-
-
-class Charge(Protocol):
-    """Bytes charged to an owner in the ledger of the process."""
-
-    def grow(self, nbytes: int) -> None:
-        """Charge further bytes.
-
-        Raises:
-            ServiceError: the process or the owner has no more.
-        """
-
-    def release(self) -> None:
-        """Give all bytes back."""
-
-
-class Ledger(Protocol):
-    """The bytes of the process, by owner."""
-
-    def hold(self, owner: str, nbytes: int, purpose: str) -> Charge:
-        """Charge bytes to an owner.
-
-        Raises:
-            ServiceError: the process or the owner has no more.
         """
 
 

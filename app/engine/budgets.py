@@ -18,7 +18,8 @@ from collections.abc import Callable
 from app.tracing import NO_TRACE, Trace
 from core.budget import install, uninstall
 
-from .base import Gone, Ledger
+from .base import Gone
+from .ledger import Ledger
 from .request_budget import BudgetLimits, RequestBudget, ThreadBudget
 
 

@@ -124,12 +124,6 @@ class _Handler:
         # No lock: a map may be forgotten by the garbage collector while another is entered.
         self._free = deque(range(_ROWS))
         self._before = _Action()
-        self._code = self._compile()
-        self._action = _Action(handler=self._code.address, flags=_SA_SIGINFO)
-        _sigaction(signal.SIGBUS, None, self._before)
-        self.installed = not _sigaction(signal.SIGBUS, self._action, None)
-
-    def _compile(self) -> MachineCode:
         at = self.table.ctypes.data
         source = _HANDLER.format(
             table=at,
@@ -142,7 +136,10 @@ class _Handler:
             raise_=_address(getattr(_libc, "raise")),
             before=ctypes.addressof(self._before),
         )
-        return MachineCode(source, "handle")
+        self._code = MachineCode(source, "handle")
+        self._action = _Action(handler=self._code.address, flags=_SA_SIGINFO)
+        _sigaction(signal.SIGBUS, None, self._before)
+        self.installed = not _sigaction(signal.SIGBUS, self._action, None)
 
     def is_in_force(self) -> bool:
         """Whether nobody has installed another handler since."""

@@ -74,7 +74,8 @@ class Ledger:
         """Refusals so far, by purpose."""
         self.reclaims: list[Callable[[], bool]] = []
         """Each releases an entry that is kept only to save time; False if it has none."""
-        self._peak = 0
+        self.peak = 0
+        """Bytes held at most so far."""
         self._purposes: Counter[str] = Counter()
         self._tally = Tally(column, MEMORY, limit, self.share)
         # A collection of garbage may release something in the middle of a change.
@@ -93,31 +94,13 @@ class Ledger:
         return self._tally.total
 
     @property
-    def peak(self) -> int:
-        """Bytes held at most so far."""
-        return self._peak
-
-    def begin_peak(self) -> None:
-        """Have ``peak`` count from now on."""
-        with self._lock:
-            self._peak = self.held
-
-    @property
     def owners(self) -> int:
         """Number of owners that hold something in this process."""
         return self._tally.owners
 
-    def held_by(self, owner: str) -> int:
-        """Bytes that an owner holds."""
-        return self._tally.of(owner)
-
     def is_spent(self, owner: str) -> bool:
         """Whether an owner holds about as much as it may."""
         return self._tally.of(owner) >= _SPENT * self.share
-
-    def held_for(self, purpose: str) -> int:
-        """Bytes that this process holds for a purpose."""
-        return self._purposes[purpose]
 
     def purposes(self) -> dict[str, int]:
         """Return the bytes that this process holds for each purpose that ever held any."""
@@ -182,7 +165,7 @@ class Ledger:
         if own < 0:
             with self._lock:
                 self._purposes[purpose] += nbytes
-                self._peak = max(self._peak, self._tally.total)
+                self.peak = max(self.peak, self._tally.total)
         return own
 
     def _reclaim(self) -> bool:

@@ -20,7 +20,8 @@ from app.tracing import NO_TRACE, Trace
 from core.budget import current, install, installed, uninstall
 from core.errors import BudgetExceededError, CancelledError
 
-from .base import Charge, Gone, Ledger
+from .base import Gone
+from .ledger import Hold, Ledger
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -77,7 +78,7 @@ class RequestBudget:
     on_cancelled: Callable[[str], None] | None = field(default=None, init=False)
     trace: Trace = field(default=NO_TRACE, init=False)
     at_end: set[Callable[[RequestBudget], object]] = field(default_factory=set, init=False)
-    _charge: Charge | None = field(default=None, init=False)
+    _charge: Hold | None = field(default=None, init=False)
     _charged: int = field(default=0, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _cpu: float = field(default=0.0, init=False)

@@ -54,7 +54,8 @@ class Prober:
         self._problems: dict[str, str | None] = dict.fromkeys(checks, "not checked yet")
         self._running: tuple[str, float] | None = None
         self._round: Future[None] | None = None
-        self._finished = float("-inf")
+        self.finished = float("-inf")
+        """``time.monotonic()`` of the end of the last round."""
         self._asked = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="prober", daemon=True)
@@ -78,7 +79,7 @@ class Prober:
             Done at the end of the round.
         """
         with self._asked:
-            if self._round is None and time.monotonic() - self._finished < age:
+            if self._round is None and time.monotonic() - self.finished < age:
                 done: Future[None] = Future()
                 done.set_result(None)
                 return done
@@ -86,11 +87,6 @@ class Prober:
                 self._round = Future()
                 self._asked.notify()
             return self._round
-
-    @property
-    def finished(self) -> float:
-        """``time.monotonic()`` of the end of the last round."""
-        return self._finished
 
     def problems(self) -> dict[str, str | None]:
         """Return the last result of each check, by name."""
@@ -116,7 +112,7 @@ class Prober:
                 self._running = None
             with self._asked:
                 done, self._round = self._round, None
-                self._finished = time.monotonic()
+                self.finished = time.monotonic()
             if done is not None:
                 done.set_result(None)
 

@@ -221,8 +221,3 @@ def authorise(identity: Identity, method: str, path: str) -> None:
         scopes = (REGISTER,)
     if scopes and not (identity.is_admin and rule.is_for_admin(method, path)):
         require(identity, *scopes)
-
-
-def has_rule(path: str) -> bool:
-    """Whether a path is open, or has a rule of its own."""
-    return is_open(path) or any(rule.covers(path) for rule in _RULES)

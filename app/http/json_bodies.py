@@ -9,14 +9,17 @@ from typing import Any, cast
 
 import orjson
 from starlette.responses import Response
+from starlette.types import Scope
 
 from app.errors import BadRequestError, InvalidOptionError, ServiceError
 from app.server.responses import Exchange
 
+from .addresses import Addresses
 from .bodies import Ledger, MinimumRate, Threads, read_whole
 from .decompression import decoder
 from .identity import Identity
 from .long_json import MAX_REST, parse_long
+from .trail import name_resource
 
 MAX_DEPTH = 64
 """Deepest nesting of JSON that is accepted."""
@@ -182,3 +185,12 @@ async def send_json(
     all_headers = defaults | dict(headers or {})
     await exchange.start(status, all_headers, content_length=len(data))
     await exchange.end(data)
+
+
+async def send_made(  # noqa: PLR0913, PLR0917 - what the answer says
+    exchange: Exchange, scope: Scope, addresses: Addresses, path: str, made: object, created: bool
+) -> None:
+    """Send a resource that was created, or was there, with its address; the path ends in its id."""
+    name_resource(scope, path.rpartition("/")[2])
+    headers = {"Location": addresses.of(scope, path)}
+    await send_json(exchange, made, 201 if created else 200, headers)

@@ -149,7 +149,8 @@ class Keys:
         self._digest = digest
         self._clock = clock
         self._known: OrderedDict[str, tuple[float, KeyRecord | None]] = OrderedDict()
-        self._required = bool(self._fixed) or stored.exist()
+        self.required = bool(self._fixed) or stored.exist()
+        """Whether the service has keys, as far as this process knows."""
         self._looked = _NEVER
         self._single_users: dict[str, Identity] = {}
         self._running: dict[str, set[Lapse]] = {}
@@ -157,11 +158,6 @@ class Keys:
         self._looking: asyncio.Task[None] | None = None
         # One of its own: those that compute may all be busy when a request arrives.
         self._thread = ThreadPoolExecutor(1, "keys")
-
-    @property
-    def required(self) -> bool:
-        """Whether the service has keys, as far as this process knows."""
-        return self._required
 
     @property
     def fixed(self) -> list[Identity]:
@@ -184,17 +180,14 @@ class Keys:
         if not await self._are_required():
             return self._single_user(address)
         if authorization is not None or digest is None:
-            digest = self._digest_of(authorization or "")
+            scheme, _, key = (authorization or "").partition(" ")
+            if scheme.lower() != "bearer" or not key.strip():
+                raise UnauthorizedError(
+                    "this server requires an API key", hint="Send Authorization: Bearer KEY"
+                )
+            digest = self._digest(key.strip())
         fixed = self._fixed.get(digest)
         return await self._from_store(digest) if fixed is None else fixed
-
-    def _digest_of(self, authorization: str) -> str:
-        scheme, _, key = authorization.partition(" ")
-        if scheme.lower() != "bearer" or not key.strip():
-            raise UnauthorizedError(
-                "this server requires an API key", hint="Send Authorization: Bearer KEY"
-            )
-        return self._digest(key.strip())
 
     async def check(self, key: str) -> str:
         """Return the digest of a key that somebody signs in with.
@@ -257,12 +250,12 @@ class Keys:
 
     async def _are_required(self) -> bool:
         """Whether the service has keys; from the first one on, for good."""
-        if not self._required:
+        if not self.required:
             now = self._clock()
             if not _is_recent(self._looked, now):
-                self._required = await self._ask(self._stored.exist)
+                self.required = await self._ask(self._stored.exist)
                 self._looked = now
-        return self._required
+        return self.required
 
     async def _from_store(self, digest: str) -> Identity:
         record = await self._record(digest)

@@ -140,15 +140,12 @@ class _Parser:
                 break
             if end - start > MAX_REST:
                 self._keep(start, end)
-        if end - start > _LONG and not self._has(_NOT_PLAIN, start + 1, end):
+        if end - start > _LONG and self._find(_NOT_PLAIN, start + 1, end) >= end:
             self._grow(_COPIES * (end - start))
             self._replace(text[start + 1 : end].decode())
         else:
             self._keep(start, end + 1)
         return end + 1
-
-    def _has(self, pattern: re.Pattern[bytes], start: int, stop: int) -> bool:
-        return self._find(pattern, start, stop) < stop
 
     def _find(self, pattern: re.Pattern[bytes], start: int, stop: int) -> int:
         """Return where a pattern of one byte is found first, or ``stop``."""

@@ -1,7 +1,5 @@
 """Media types of answers, by format name as in ``?format=``."""
 
-from __future__ import annotations
-
 MEDIA_TYPES = {
     "csv": "text/csv; charset=utf-8; header=present",
     "ndjson": "application/x-ndjson",

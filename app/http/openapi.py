@@ -120,10 +120,7 @@ def _problem_response(status: int) -> dict[str, Any]:
 _OF_TUS, _CHECKSUM = 460, "Checksum Mismatch"
 """A status that tus has, and no registry."""
 _RETRY = {
-    "Retry-After": {
-        "description": "Seconds to wait before a retry",
-        "schema": {"type": "integer"},
-    }
+    "Retry-After": {"description": "Seconds to wait before a retry", "schema": {"type": "integer"}}
 }
 _RATE = {
     name: {"description": description, "schema": {"type": "string"}}

@@ -81,10 +81,6 @@ class Throttle:
         """Requests in progress."""
         return self._tally.total
 
-    def running_of(self, owner: str) -> int:
-        """Requests of an owner in progress."""
-        return self._tally.of(owner)
-
     def is_spent(self, owner: str) -> bool:
         """Whether an owner has about as many requests in progress as it may."""
         return self._tally.of(owner) >= _SPENT * self.share

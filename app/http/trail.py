@@ -50,22 +50,6 @@ CHANGES = {
 }
 """Requests that change state, by method and route."""
 
-UNCHANGING = {
-    ("POST", "/v1/losses"),
-    ("PUT", "/v1/losses"),
-    ("PUT", "/v1/losses/{report}"),
-    ("POST", "/v1/losses/{report}"),
-    ("POST", "/v1/datasets/{ident}/tiles"),
-    ("POST", "/v1/datasets/{ident}/plan"),
-    ("POST", "/v1/datasets/{ident}/reduce"),
-    ("POST", "/v1/portfolios/query"),
-    ("POST", "/console/sign-in"),
-    ("POST", "/console/sign-out"),
-    ("POST", "/v1/tokens/inspect"),
-    ("POST", "/v1/tokens/refresh"),
-}
-"""Requests with other methods than GET and HEAD that change none."""
-
 
 def name_resource(scope: Any, ident: str) -> None:  # noqa: ANN401 - an ASGI scope
     """Note the id of the resource that a request has created or found."""

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from app.engine.base import Engine, in_order
+from app.engine.base import in_order
+from app.engine.workers import Workers
 from core.losses.analysis import Analysis
 from core.losses.outputs import Sink
 from core.losses.policy import Policy
@@ -87,7 +88,7 @@ class OrderedCalls(Generic[_E, _R]):
         engine: makes the calls. The thread that takes the results must not be one of its own.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Workers) -> None:
         self._engine = engine
 
     def __call__(self, function: Callable[[_E], _R], elements: Iterable[_E], /) -> Iterator[_R]:

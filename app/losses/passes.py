@@ -109,23 +109,21 @@ class _SetPass:
         sink: receives the rows.
         take_position: called once a piece, if an event began in it.
         resources: what reports of whole runs may use, for each set.
-        event_bytes: largest memory for the sums of one event.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what it is put together from
+    def __init__(
         self,
         request: LossRequest,
         sets: SummarySets,
         sink: RowSink,
         take_position: TakePosition,
         resources: LedgerResources | None,
-        event_bytes: int = EVENT_BYTES,
     ) -> None:
         reading = Reading(
             request.policy,
             expect_events=request.expect_events,
             expect_bytes=request.expect_bytes,
-            max_event_bytes=event_bytes,
+            max_event_bytes=EVENT_BYTES,
         )
         analyses = Analyses(request.reports, request.analysis(resources))
         self._reports = SetReports([_NAME], sets, analyses.of_set, sink, reading)
@@ -197,7 +195,6 @@ def make_pass(
     sink: RowSink,
     take_position: TakePosition,
     resources: LedgerResources | None,
-    event_bytes: int = EVENT_BYTES,
 ) -> Pass:
     """Return the pass of a request.
 
@@ -206,8 +203,7 @@ def make_pass(
         sink: receives the rows.
         take_position: called once a piece, for the last event begun in it.
         resources: what reports of whole runs may use, for each set.
-        event_bytes: largest memory for the sums of one event of an item stream.
     """
     if request.sets is None:
         return _SummaryPass(request, sink, take_position, resources)
-    return _SetPass(request, request.sets, sink, take_position, resources, event_bytes)
+    return _SetPass(request, request.sets, sink, take_position, resources)

@@ -165,14 +165,15 @@ class Posting:
         self._bound: StatedBound | None = None
         self._decoder = decoder
         self._spool = spool
-        self._after = Mark(Position()) if after is None else after
-        self._output = _Collector(request, spool, self._after)
+        self.start = Mark(Position()) if after is None else after
+        """The mark at which this post began."""
+        self._output = _Collector(request, spool, self.start)
         self._pass = make_pass(
             request, self._output.take_rows, self._output.take_position, resources
         )
         if not request.needs_whole_stream:
-            self._pass.resume(self._after.position)
-        self._unproven = self._after.tail
+            self._pass.resume(self.start.position)
+        self._unproven = self.start.tail
         self._proof = xxhash.xxh3_64()
         self._tail = xxhash.xxh3_64()
         self._fault: CoreError | None = None
@@ -183,11 +184,6 @@ class Posting:
     def last(self) -> Mark:
         """The last mark; the rows of all events before it are in the spool."""
         return self._output.last
-
-    @property
-    def start(self) -> Mark:
-        """The mark at which this post began."""
-        return self._after
 
     @property
     def proven(self) -> bool:
@@ -243,12 +239,12 @@ class Posting:
         part = piece[: self._unproven]
         self._proof.update(part)
         self._unproven -= len(part)
-        if not self._unproven and self._proof.intdigest() != self._after.digest:
+        if not self._unproven and self._proof.intdigest() != self.start.digest:
             raise DataChangedError(
-                f"the {self._after.tail} bytes from offset {self._after.position.offset} differ"
+                f"the {self.start.tail} bytes from offset {self.start.position.offset} differ"
                 " from those that the token was issued for",
                 hint="Post the same stream from Thalweg-Offset on, or start over without after",
-                offset=self._after.position.offset,
+                offset=self.start.position.offset,
             )
 
     def _analyse(self, piece: memoryview) -> None:
@@ -303,7 +299,7 @@ class Posting:
         declared = end.completeness is Completeness.DECLARED
         occurrence = self._request.inputs.occurrence
         unused = None
-        if occurrence is not None and self._after.position.offset == 0:
+        if occurrence is not None and self.start.position.offset == 0:
             unused = len(occurrence.events()) - self._pass.placed_events
         return Ending(
             "complete",
@@ -350,7 +346,7 @@ class Posting:
         if self._request.partial and self.proven:
             mark = Mark(position, self.offset - position.offset, self._tail.intdigest())
             self._output.last = mark
-        resumed = self._after.position.offset > 0 and not position.ascending
+        resumed = self.start.position.offset > 0 and not position.ascending
         check = "since resume" if resumed else "whole"
         has_occurrence = self._request.inputs.occurrence is not None
         return Ending(

@@ -41,6 +41,7 @@ import contextlib
 import mmap
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from app.engine.buffers import Buffers
@@ -101,6 +102,7 @@ class Destination(Protocol[T_co]):
         """
 
 
+@dataclass(eq=False)
 class Pump(Generic[T]):
     """Moves one body into one posting; see the module.
 
@@ -117,38 +119,25 @@ class Pump(Generic[T]):
             since the last call; raises if it has to end.
     """
 
-    def __init__(
-        self,
-        body: SocketBody,
-        posting: Destination[T],
-        buffers: Buffers,
-        owner: str,
-        *,
-        threads: Threads,
-        drain: Drain,
-        progress: Callable[[int], None],
-        lent: Callable[[int], None],
-        hurry: Callable[[int, float], None],
-    ) -> None:
-        self._body = body
-        self._posting = posting
-        self._buffers = buffers
-        self._owner = owner
-        self._lent = lent
-        self._hurry = hurry
-        self._slow_since = time.monotonic()
-        self._slow_bytes = 0
-        self._taken: list[mmap.mmap] = []
-        self._reader: ThreadReader | None = None
-        self._buffer = _NOTHING
-        self._threads = threads
-        self._drain = drain
-        self._progress = progress
-        self._parsed = 0
-        self._busy = 0.0
-        """Seconds that threads have read and parsed."""
-        self._was_small = False
-        self._parsing: asyncio.Future[Any] | None = None
+    _body: SocketBody
+    _posting: Destination[T]
+    _buffers: Buffers
+    _owner: str
+    threads: Threads
+    drain: Drain
+    progress: Callable[[int], None]
+    lent: Callable[[int], None]
+    hurry: Callable[[int, float], None]
+    _slow_since: float = field(default_factory=time.monotonic, init=False)
+    _slow_bytes: int = field(default=0, init=False)
+    _taken: list[mmap.mmap] = field(default_factory=list, init=False)
+    _reader: ThreadReader | None = field(default=None, init=False)
+    _buffer: memoryview = field(default=_NOTHING, init=False)
+    _parsed: int = field(default=0, init=False)
+    _busy: float = field(default=0.0, init=False)
+    """Seconds that threads have read and parsed."""
+    _was_small: bool = field(default=False, init=False)
+    _parsing: asyncio.Future[Any] | None = field(default=None, init=False)
 
     async def run(self) -> T:
         """Read the body to its end, or until draining is hard.
@@ -157,7 +146,7 @@ class Pump(Generic[T]):
             CoreError, ServiceError: the body or the stream in it is faulty.
             ClientDisconnected: the client left.
         """
-        stop, begun = self._drain.hard.future(), time.monotonic()
+        stop, begun = self.drain.hard.future(), time.monotonic()
         try:
             return await self._run(stop)
         finally:
@@ -217,7 +206,7 @@ class Pump(Generic[T]):
         try:
             goes_on: bool = await self._call(self._take_turn, view, count)
         finally:
-            self._progress(self._parsed - before)
+            self.progress(self._parsed - before)
         self._judge(self._parsed - before)
         return goes_on
 
@@ -253,7 +242,7 @@ class Pump(Generic[T]):
         """Become fast, if there are buffers left."""
         with contextlib.suppress(BusyError, ShareExceededError):
             self._taken = self._buffers.take(self._owner, 1)
-            self._lent(1)
+            self.lent(1)
             self._buffer = memoryview(self._taken[0])
             self._reader = self._body.in_thread()
 
@@ -266,7 +255,7 @@ class Pump(Generic[T]):
             self._reader = None
         if taken:
             self._buffers.give_back(self._owner, taken)
-            self._lent(-1)
+            self.lent(-1)
 
     def _judge(self, count: int) -> None:
         """Count bytes of a slow body, and have them judged once in a period.
@@ -278,12 +267,12 @@ class Pump(Generic[T]):
         now = time.monotonic()
         if now - self._slow_since >= _JUDGED_SECONDS:
             if not self._taken:
-                self._hurry(self._slow_bytes, now - self._slow_since)
+                self.hurry(self._slow_bytes, now - self._slow_since)
             self._slow_since, self._slow_bytes = now, 0
 
     async def _call(self, function: Callable[..., Any], *args: Any) -> Any:  # noqa: ANN401
         """Call a function in a thread and return its result."""
-        self._parsing = self._threads.start(function, *args)
+        self._parsing = self.threads.start(function, *args)
         # Unlike awaiting the future itself, this leaves it in place when cancelled.
         await asyncio.wait({self._parsing})
         parsing, self._parsing = self._parsing, None

@@ -100,18 +100,14 @@ class Spool:
     """Of memory for the owner; rows that it refuses wait on the disk. None for no bound."""
     _items: deque[Table | Mark | _Spilled] = field(default_factory=deque, init=False)
     _held: int = field(default=0, init=False)
-    _waiting: int = field(default=0, init=False)
+    waiting: int = field(default=0, init=False)
+    """Bytes of rows in the queue."""
     _file: SpilledFile | None = field(default=None, init=False)
     _end: int = field(default=0, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __len__(self) -> int:
         return len(self._items)
-
-    @property
-    def waiting(self) -> int:
-        """Bytes of rows in the queue."""
-        return self._waiting
 
     def put(self, items: list[Item]) -> None:
         """Append items; the caller must not change their arrays afterwards.
@@ -131,7 +127,7 @@ class Spool:
     def _put_rows(self, table: Table) -> None:
         size = table.rows.nbytes
         with self._lock:
-            if self._waiting + size > self.limit:
+            if self.waiting + size > self.limit:
                 raise TooLargeError(
                     f"more than {self.limit} bytes of rows are waiting for the client",
                     hint="Read the answer faster, or post the stream in parts",
@@ -139,7 +135,7 @@ class Spool:
                     allowed=self.limit,
                     setting="THALWEG_SPOOL_LIMIT",
                 )
-            self._waiting += size
+            self.waiting += size
             if self._held + size <= self.memory and self._may_hold(size):
                 self._held += size
                 self._items.append(table)
@@ -175,27 +171,24 @@ class Spool:
         self._uncount(item)
         if not isinstance(item, _Spilled):
             return item
-        table = self._load(item)
+        assert self._file is not None  # noqa: S101 - it was written to
+        octets = np.empty(item.size, np.uint8)
+        self._file.read_into(item.offset, octets.data)
+        table = Table(item.report, octets.view(item.dtype), item.set_id)
         with self._lock:
-            if not any(isinstance(other, _Spilled) for other in self._items) and not self._waiting:
+            if not any(isinstance(other, _Spilled) for other in self._items) and not self.waiting:
                 self._end = 0
         return table
 
     def _uncount(self, item: Table | Mark | _Spilled) -> None:
         with self._lock:
             if isinstance(item, _Spilled):
-                self._waiting -= item.size
+                self.waiting -= item.size
             elif isinstance(item, Table):
-                self._waiting -= item.rows.nbytes
+                self.waiting -= item.rows.nbytes
                 self._held -= item.rows.nbytes
                 if self.hold is not None:
                     self.hold.shrink(item.rows.nbytes)
-
-    def _load(self, spilled: _Spilled) -> Table:
-        assert self._file is not None  # noqa: S101 - it was written to
-        octets = np.empty(spilled.size, np.uint8)
-        self._file.read_into(spilled.offset, octets.data)
-        return Table(spilled.report, octets.view(spilled.dtype), spilled.set_id)
 
     def drop_open(self) -> Mark | None:
         """Drop the rows after the last mark, which are of an incomplete event.

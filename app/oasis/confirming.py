@@ -88,7 +88,15 @@ class Confirmation:
         try:
             # Where the other readers look for them.
             write_whole(self._left, json.dumps(events))
-            self._wait()
+            received = b""
+            poll = select.poll()
+            poll.register(self._fd, select.POLLIN)
+            while COMPLETE not in received:
+                ready = poll.poll(1000 * _SECONDS)
+                piece = os.read(self._fd, 64) if ready else b""
+                received += piece
+                if (ready and not piece) or os.getppid() != self._parent:
+                    raise self._failed()
         finally:
             os.close(self._fd)
         found = dict(events)
@@ -96,17 +104,6 @@ class Confirmation:
             found |= self._take(fifo)
         if self._same_events:
             check_events(found, str(self._path))
-
-    def _wait(self) -> None:
-        received = b""
-        poll = select.poll()
-        poll.register(self._fd, select.POLLIN)
-        while COMPLETE not in received:
-            ready = poll.poll(1000 * _SECONDS)
-            piece = os.read(self._fd, 64) if ready else b""
-            received += piece
-            if (ready and not piece) or os.getppid() != self._parent:
-                raise self._failed()
 
     def _failed(self) -> TruncatedError:
         return TruncatedError(

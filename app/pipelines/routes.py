@@ -20,7 +20,7 @@ from app.http.answers import WholeAnswer
 from app.http.compression import compressor
 from app.http.dependencies import DrainDep, IdentityDep, Routes
 from app.http.identity import identity_of
-from app.http.json_bodies import JsonBodies, json_response, send_json
+from app.http.json_bodies import JsonBodies, json_response, send_made
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import Headers, answer_coding, choose_format, joined, not_modified
 from app.http.openapi import (
@@ -30,7 +30,6 @@ from app.http.openapi import (
     json_body,
     problem_responses,
 )
-from app.http.trail import name_resource
 from app.server.lanes.table import FRONT, LONG, QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.driver import Limits
@@ -225,11 +224,8 @@ async def register_pipeline(
                     return opened.describe(), created
 
             description, created = await service.threads.start(register)
-            name_resource(request.scope, description["id"])
-            path = f"/v1/pipelines/{description['id']}"
-            location = service.addresses.of(request.scope, path)
-            status = 201 if created else 200
-            await send_json(exchange, description, status, {"Location": location})
+            at = (request.scope, service.addresses, f"/v1/pipelines/{description['id']}")
+            await send_made(exchange, *at, description, created)
 
     return ExchangeResponse(handle)
 

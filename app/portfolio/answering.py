@@ -16,8 +16,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import numpy as np
 import orjson
 
-from app.engine.base import Engine
 from app.engine.ledger import Kept
+from app.engine.workers import Workers
 from app.errors import InvalidOptionError
 from app.http.identity import Identity
 from app.losses.analyses import OrderedCalls
@@ -110,12 +110,7 @@ class Asked:
         """Return what is said of the answer besides its tables."""
         sets = [{"id": each.id, "digest": each.digest} for each in self.sets]
         query = self.query
-        return {
-            "report": query.report,
-            "of": query.of,
-            "loss_sets": sets,
-            "notes": list(notes),
-        }
+        return {"report": query.report, "of": query.of, "loss_sets": sets, "notes": list(notes)}
 
     @property
     def without_means(self) -> list[str]:
@@ -192,7 +187,7 @@ class Answers:
 
     source: SetSource
     prepared: Kept[Any]
-    engine: Engine
+    engine: Workers
     max_groups: int
 
     def ask(self, who: Identity, values: Mapping[str, Any]) -> Asked:
@@ -277,11 +272,7 @@ class Answers:
             yield Table(REPORTED[name], pieces, grouping.info, asked.width)
 
     def _contributions(
-        self,
-        asked: Asked,
-        prepared: Prepared,
-        sets: Sequence[OpenSet],
-        layered: Layered | None,
+        self, asked: Asked, prepared: Prepared, sets: Sequence[OpenSet], layered: Layered | None
     ) -> Iterator[Table]:
         """Yield what groups contribute to the points of the whole, and what is behind them."""
         query, (grouping, subject) = asked.query, prepared

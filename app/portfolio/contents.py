@@ -187,17 +187,14 @@ class Built:
         for columns in self._columns:
             part = self._builder.take(columns)
             if self._info is not None:
-                self._look(part, self._info)
+                unknown = places_of(part.summary_ids, self._info.summary_ids) < 0
+                self._whole += float(part.losses.sum(dtype=np.float64))
+                if unknown.any():
+                    lost = part.losses[np.repeat(unknown, part.counts)]
+                    self._lost += float(lost.sum(dtype=np.float64))
+                    self._unknown = np.union1d(self._unknown, part.summary_ids[unknown])
             yield part
         self.events = self._builder.finish()
-
-    def _look(self, part: Part, info: SummaryInfo) -> None:
-        unknown = places_of(part.summary_ids, info.summary_ids) < 0
-        self._whole += float(part.losses.sum(dtype=np.float64))
-        if unknown.any():
-            lost = part.losses[np.repeat(unknown, part.counts)]
-            self._lost += float(lost.sum(dtype=np.float64))
-            self._unknown = np.union1d(self._unknown, part.summary_ids[unknown])
 
     def notes(self) -> list[str]:
         """Tell of summaries that are not described, once all have passed."""

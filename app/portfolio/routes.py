@@ -15,16 +15,10 @@ from starlette.requests import Request
 from app.engine.workers import Workers
 from app.errors import NotAcceptableError
 from app.http.dependencies import IdentityDep, Routes
-from app.http.json_bodies import json_response, send_json
+from app.http.json_bodies import json_response, send_made
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
 from app.http.negotiation import choose_format, joined, not_modified
-from app.http.openapi import (
-    NOT_MODIFIED,
-    content_response,
-    json_body,
-    problem_responses,
-)
-from app.http.trail import name_resource
+from app.http.openapi import NOT_MODIFIED, content_response, json_body, problem_responses
 from app.losses.pictures.options import PictureForm, Theme
 from app.losses.routes import receive_file
 from app.losses.schemas import given
@@ -119,18 +113,10 @@ async def create_loss_set(
     async def handle(exchange: Exchange) -> None:
         async with service.bodies.read(exchange, who, _MAX_BODY) as values:
             made, created = await service.threads.start(service.making.make, who, values)
-        await _send_made(service, request, exchange, made, created=created)
+        at = (request.scope, service.addresses, f"{_SETS}/{made.id}")
+        await send_made(exchange, *at, made.describe(), created)
 
     return ExchangeResponse(handle)
-
-
-async def _send_made(
-    service: PortfolioService, request: Request, exchange: Exchange, made: LossSet, *, created: bool
-) -> None:
-    name_resource(request.scope, made.id)
-    location = service.addresses.of(request.scope, f"{_SETS}/{made.id}")
-    status = 201 if created else 200
-    await send_json(exchange, made.describe(), status, {"Location": location})
 
 
 @router.put(
@@ -155,7 +141,8 @@ async def put_loss_set(
                 return service.importing.put(who, ident, bytes(body), options)
 
             made, created = await service.threads.start(put)
-        await _send_made(service, request, exchange, made, created=created)
+        at = (request.scope, service.addresses, f"{_SETS}/{made.id}")
+        await send_made(exchange, *at, made.describe(), created)
 
     return ExchangeResponse(handle)
 

@@ -349,10 +349,7 @@ def _missing(
 
 def _missing_set(name: ReportName) -> ReportMissingError:
     if name.set_id is None:
-        return ReportMissingError(
-            "the run has several summary sets",
-            hint="Name one by set=",
-        )
+        return ReportMissingError("the run has several summary sets", hint="Name one by set=")
     return ReportMissingError(
         f"the run has no report {name.report} of the summary set {name.set_id}",
         hint="Streams of summaries have one set, which set= need not name",

@@ -90,29 +90,25 @@ class Connections:
         self.limit = limit
         self.share = max(share, 1)
         self._proxies = proxies
-        self._count = 0
-        self._of_peer: Counter[str] = Counter()
-
-    @property
-    def count(self) -> int:
+        self.count = 0
         """Number of connections."""
-        return self._count
+        self._of_peer: Counter[str] = Counter()
 
     @property
     def may_linger(self) -> bool:
         """Whether a refused connection may stay until its client has read why."""
-        return self._count <= self.limit + _LINGERING
+        return self.count <= self.limit + _LINGERING
 
     def add(self, peer: str | None) -> str | None:
         """Count a connection; return the problem code that refuses it, or None.
 
         Every connection is counted, and removed when it is closed.
         """
-        self._count += 1
+        self.count += 1
         own = 1
         if peer is not None:
             own = self._of_peer[peer] = self._of_peer[peer] + 1
-        if self._count > self.limit:
+        if self.count > self.limit:
             return "busy"
         if own > self.share and not self._proxies.covers(peer):
             return "share-exceeded"
@@ -120,7 +116,7 @@ class Connections:
 
     def remove(self, peer: str | None) -> None:
         """Count a connection as closed."""
-        self._count -= 1
+        self.count -= 1
         if peer is not None:
             take_one(self._of_peer, peer)
 

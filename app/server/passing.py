@@ -126,7 +126,8 @@ class SocketPasser:
                 future.cancelled() or future.exception()
                 if self._watch is not None:
                     self._watch.written += before - self._left
-            if is_full and self._left and not self._is_over(gone):
+            # The client may have left, though perhaps nobody was told yet.
+            if is_full and self._left and not (gone.is_set() or self._transport.is_closing()):
                 await self._wait()
         if self._left:
             raise ClientDisconnected("the client left")
@@ -134,10 +135,6 @@ class SocketPasser:
     def close(self) -> None:
         """Close the handle; no thread may be sending."""
         self._socket.close()
-
-    def _is_over(self, gone: Flag) -> bool:
-        """Whether the client has left, though perhaps nobody was told yet."""
-        return gone.is_set() or self._transport.is_closing()
 
     async def _flush(self) -> None:
         """Wait until the transport has sent what it was given."""

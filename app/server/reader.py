@@ -105,8 +105,10 @@ class SocketBody(asyncio.BufferedProtocol):
         self._spills = False
         """Whether what comes is read into memory of the body's own."""
         self._waiter: asyncio.Future[None] | None = None
-        self._done = False
-        self._error: Exception | None = None
+        self.complete = False
+        """Whether the whole body has been read."""
+        self.error: Exception | None = None
+        """Error that ended the body, if any."""
         self._fault: FramingError | None = None
         self._quiet_since = 0.0
         self._patience = _SHORTEST
@@ -122,19 +124,9 @@ class SocketBody(asyncio.BufferedProtocol):
             )
 
     @property
-    def complete(self) -> bool:
-        """Whether the whole body has been read."""
-        return self._done
-
-    @property
-    def error(self) -> Exception | None:
-        """Error that ended the body, if any."""
-        return self._error
-
-    @property
     def received(self) -> bool:
         """Whether the whole body has arrived, read or not."""
-        return self._done or (self._left is not None and len(self._raw) >= self._left)
+        return self.complete or (self._left is not None and len(self._raw) >= self._left)
 
     async def read_into(self, view: memoryview) -> int:
         """Read what has arrived into a view, waiting for at least one byte.
@@ -156,13 +148,13 @@ class SocketBody(asyncio.BufferedProtocol):
         size = 0
         self._catch_up()
         while not size:
-            if self._done:
+            if self.complete:
                 return 0
-            if self._raw and not isinstance(self._error, FramingError):
+            if self._raw and not isinstance(self.error, FramingError):
                 size = self._take(view)
-            elif self._error:
+            elif self.error:
                 # A copy: the traceback of what is raised refers to us, and we must not to it.
-                raise copy(self._error)
+                raise copy(self.error)
             else:
                 size = await self._fill(view)
         return size
@@ -170,7 +162,7 @@ class SocketBody(asyncio.BufferedProtocol):
     async def wait(self) -> None:
         """Wait until bytes are there to be read, or the body has ended or failed."""
         self._catch_up()
-        if not (self._done or self._raw or self._error):
+        if not (self.complete or self._raw or self.error):
             await self._fill(None)
 
     def in_thread(self) -> ThreadReader | None:
@@ -190,14 +182,14 @@ class SocketBody(asyncio.BufferedProtocol):
 
     def discard_received(self) -> None:
         """Discard the rest of the body if it has arrived, so that a request can follow."""
-        if not self._done and self._left is not None and self.received:
+        if not self.complete and self._left is not None and self.received:
             self._finish(bytes(self._raw[self._left :]))
 
     def fail(self, error: Exception) -> None:
         """End the body here; the reader gets ``error`` after the bytes received so far."""
         self._stop_timers()
-        if not self._done and self._error is None:
-            self._error = error
+        if not self.complete and self.error is None:
+            self.error = error
             self._wake()
 
     def feed(self, data: bytes) -> None:
@@ -272,7 +264,7 @@ class SocketBody(asyncio.BufferedProtocol):
     @property
     def readable(self) -> bool:
         """Whether the next bytes of the body are those of the socket."""
-        return not (self._raw or self._at_end or self._error or self._fault)
+        return not (self._raw or self._at_end or self.error or self._fault)
 
     def room(self, view: memoryview) -> memoryview:
         """Return the part of a view to read into."""
@@ -306,7 +298,7 @@ class SocketBody(asyncio.BufferedProtocol):
         """Act on the end or the fault that ``account`` has met."""
         if self._fault is not None:
             self.fail(self._fault)
-        elif self._at_end and not self._done:
+        elif self._at_end and not self.complete:
             self._finish(bytes(self._raw))
 
     async def _fill(self, view: memoryview | None) -> int:
@@ -359,7 +351,7 @@ class SocketBody(asyncio.BufferedProtocol):
         return payload
 
     def _finish(self, remainder: bytes) -> None:
-        self._done = True
+        self.complete = True
         self._raw = memoryview(b"")
         self._stop_timers()
         self._owner.body_complete(remainder)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -31,12 +29,11 @@ BACKLOG = 2048
 def serve(  # noqa: PLR0913 - the one place where all settings meet
     create: Callable[[WorkerSlot], Any],
     *,
+    board: Board,
+    limits: ServerLimits,
     host: str = "127.0.0.1",
     port: int = 8000,
-    uds: str | None = None,
-    board: Board | None = None,
     lanes: Lanes | None = None,
-    limits: ServerLimits | None = None,
     drain_seconds: float = 30.0,
     drain_delay: float = 0.0,
     trusted_proxies: str | None = None,
@@ -48,13 +45,12 @@ def serve(  # noqa: PLR0913 - the one place where all settings meet
 
     Args:
         create: Returns the ASGI application of the worker with a slot.
+        board: Has a slot for each worker.
+        limits: Limits of every connection.
         host: Address to listen on.
         port: Port to listen on, 0 for a free one; the line ``listening on
             http://host:port`` on stderr tells which.
-        uds: Path of a unix socket to listen on instead.
-        board: Has a slot for each worker; default: one worker.
         lanes: What to load; None if all workers serve all requests.
-        limits: Limits of every connection.
         drain_seconds: Seconds that running requests have after the sockets closed.
         drain_delay: Seconds between the start of draining and the closing of the
             listening socket, for load balancers to notice.
@@ -68,10 +64,8 @@ def serve(  # noqa: PLR0913 - the one place where all settings meet
     Raises:
         SystemExit: With code 3, if the socket cannot be bound.
     """
-    board = board or Board()
-    sock = _bind(host, port, uds)
+    sock = _bind(host, port)
     address = describe_address(sock)
-    limits = limits or ServerLimits()
 
     def run(slot: WorkerSlot, control: socket.socket | None = None) -> int:
         from .worker import run_worker  # noqa: PLC0415 - only workers need uvicorn
@@ -99,8 +93,6 @@ def serve(  # noqa: PLR0913 - the one place where all settings meet
         return supervisor.run()
     finally:
         sock.close()
-        if uds:
-            Path(uds).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -147,22 +139,17 @@ def _config(
 _LISTEN = "Name an address of this machine with --host, and a port that is free with --port"
 
 
-def _bind(host: str, port: int, uds: str | None) -> socket.socket:
+def _bind(host: str, port: int) -> socket.socket:
     """Bind the listening socket, which all workers share.
 
     Raises:
         SystemExit: it cannot be bound.
     """
-    address: str | tuple[str, int] = uds or (host, port)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(socket.AF_UNIX if uds else family)
+    address = (host, port)
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        if not uds:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(address)
-        if uds:
-            # As before: whoever may enter its directory may connect.
-            os.chmod(uds, 0o666)  # noqa: PTH101, S103
     except OSError as e:
         sock.close()
         structlog.get_logger().error(
@@ -176,7 +163,5 @@ def _bind(host: str, port: int, uds: str | None) -> socket.socket:
 def describe_address(sock: socket.socket) -> str:
     """Return the address of a listening socket, as the line on stderr tells it."""
     name = sock.getsockname()
-    if sock.family == socket.AF_UNIX:
-        return f"unix:{name}"
     host = f"[{name[0]}]" if sock.family == socket.AF_INET6 else name[0]
     return f"http://{host}:{name[1]}"

@@ -288,8 +288,7 @@ class Supervisor:
     def _woken_by_signals(self) -> Iterator[socket.socket]:
         """Count signals; a byte arrives at the socket for each."""
 
-        def note(number: int, frame: FrameType | None) -> None:
-            del number, frame
+        def note(_number: int, _frame: FrameType | None) -> None:
             self._signals += 1
 
         handled = dict.fromkeys(PASSED_ON, note)

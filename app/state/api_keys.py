@@ -93,7 +93,8 @@ class ApiKeys:
         Raises:
             BadRequestError: the owner's name is empty, too long or not printable.
         """
-        _check_owner(owner)
+        if not owner or len(owner) > 100 or not owner.isprintable():  # noqa: PLR2004
+            raise BadRequestError(f"{owner[:100]!r} is not a name", hint="Use 1 to 100 characters")
         secret = new_secret()
         expires = None if seconds is None else int(now + seconds)
         key = StoredKey(digest_key(secret), owner, frozenset(scopes), int(now), expires)
@@ -147,8 +148,3 @@ class ApiKeys:
             else:
                 return True
         return False
-
-
-def _check_owner(owner: str) -> None:
-    if not owner or len(owner) > 100 or not owner.isprintable():  # noqa: PLR2004
-        raise BadRequestError(f"{owner[:100]!r} is not a name", hint="Use 1 to 100 characters")

@@ -129,7 +129,8 @@ class Connections:
                 _, connection = self._idle.pop()
             except IndexError:
                 return self._open_patiently()
-            if not _is_lost(connection):
+            # Of an idle connection that it has closed the server tells before it is asked.
+            if not (connection.closed or select.select([connection.fileno()], [], [], 0)[0]):
                 return connection
             connection.close()
 
@@ -178,11 +179,6 @@ class Connections:
         with contextlib.suppress(IndexError):
             while True:
                 self._idle.pop()[1].close()
-
-
-def _is_lost(connection: Connection) -> bool:
-    """Whether the server has closed an idle connection, of which it tells before it is asked."""
-    return connection.closed or bool(select.select([connection.fileno()], [], [], 0)[0])
 
 
 def _end(connection: Connection) -> None:

@@ -256,7 +256,11 @@ class SqliteStateStore(SqlStateStore):
         super().check()
         try:
             self._check_header()
-            self._read_rows()
+            query = "SELECT rowid, kind, id, nonce FROM head WHERE rowid > ? ORDER BY rowid LIMIT ?"
+            uri = f"{self.path.absolute().as_uri()}?mode=ro"
+            with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=1)) as connection:
+                rows = connection.execute(query, (self._row, _ROWS)).fetchall()
+            self._row = rows[-1][0] if len(rows) == _ROWS else 0
         except (sqlite3.DatabaseError, OSError) as e:
             if isinstance(e, sqlite3.OperationalError) and "locked" in str(e):
                 return
@@ -271,13 +275,6 @@ class SqliteStateStore(SqlStateStore):
         # A size of 1 stands for 65536, which does not fit.
         if size < pages * (65536 if page == 1 else page):
             raise self._damaged("the file of the state was cut")
-
-    def _read_rows(self) -> None:
-        query = "SELECT rowid, kind, id, nonce FROM head WHERE rowid > ? ORDER BY rowid LIMIT ?"
-        uri = f"{self.path.absolute().as_uri()}?mode=ro"
-        with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=1)) as connection:
-            rows = connection.execute(query, (self._row, _ROWS)).fetchall()
-        self._row = rows[-1][0] if len(rows) == _ROWS else 0
 
     def _damaged(self, detail: str) -> StoreDamagedError:
         return StoreDamagedError(detail, path=self.path)

@@ -77,12 +77,7 @@ class Whole:
 
 
 async def send_range(
-    exchange: Exchange,
-    whole: Whole,
-    requested: Headers,
-    threads: Threads,
-    *,
-    body: bool,
+    exchange: Exchange, whole: Whole, requested: Headers, threads: Threads, *, body: bool
 ) -> None:
     """Answer with the requested range, or with everything.
 

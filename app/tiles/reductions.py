@@ -27,7 +27,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from app.engine.base import Cluster, Engine, in_order
+from app.engine.base import Cluster, in_order
+from app.engine.workers import Workers
 from app.errors import InvalidOptionError, StorageFullError
 from app.http.identity import Identity
 from app.state.base import StoreDamagedError, StoreError
@@ -136,7 +137,7 @@ class ReductionJob:
     kind: ClassVar[str] = "reduce"
 
     def __init__(
-        self, view: OpenView, spec: Mapping[str, Any] | str, engine: Engine, partials: PartialStore
+        self, view: OpenView, spec: Mapping[str, Any] | str, engine: Workers, partials: PartialStore
     ) -> None:
         if isinstance(spec, str):
             spec = expand_reduction(spec, view.plan.sig_shape)

@@ -17,11 +17,10 @@ from app.errors import NotAcceptableError, NotFoundError, TooLargeError
 from app.http.answers import WholeAnswer, head_response
 from app.http.dependencies import DrainDep, IdentityDep, Routes
 from app.http.identity import Identity, identity_of
-from app.http.json_bodies import json_response, send_json
+from app.http.json_bodies import json_response, send_json, send_made
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding, not_modified
 from app.http.openapi import NOT_MODIFIED, content_response, json_body, problem_responses
-from app.http.trail import name_resource
 from app.server.drain import Drain
 from app.server.lanes.table import FRONT, LONG, QUICK, in_lane
 from app.server.responses import Exchange, ExchangeResponse
@@ -276,10 +275,8 @@ async def register_view(tiles: TileService, ident: str, request: Request) -> Exc
                 return name, created, _describe(name, ident, view)
 
             name, created, description = await tiles.threads.start(register)
-            name_resource(request.scope, name)
-            location = tiles.addresses.of(request.scope, f"/v1/datasets/{ident}/views/{name}")
-            status = 201 if created else 200
-            await send_json(exchange, description, status, {"Location": location})
+            at = (request.scope, tiles.addresses, f"/v1/datasets/{ident}/views/{name}")
+            await send_made(exchange, *at, description, created)
 
     return ExchangeResponse(handle)
 
@@ -404,7 +401,13 @@ async def view_raw(
             whole = Whole(
                 view.plan.nbytes,
                 view.etag("raw"),
-                _raw_headers(view),
+                {
+                    "Content-Type": "application/octet-stream",
+                    "Cache-Control": "no-cache",
+                    "Thalweg-Dtype": view.plan.dtype.str,
+                    "Thalweg-Shape": json.dumps(list(view.plan.shape)),
+                    "Thalweg-Tile-Shape": json.dumps(list(view.plan.tile_shape)),
+                },
                 partial(tile_bytes, view),
                 partial(stored_bytes, view),
             )
@@ -412,13 +415,3 @@ async def view_raw(
             await send_range(exchange, whole, request.headers, tiles.threads, body=body)
 
     return ExchangeResponse(handle)
-
-
-def _raw_headers(view: OpenView) -> dict[str, str]:
-    return {
-        "Content-Type": "application/octet-stream",
-        "Cache-Control": "no-cache",
-        "Thalweg-Dtype": view.plan.dtype.str,
-        "Thalweg-Shape": json.dumps(list(view.plan.shape)),
-        "Thalweg-Tile-Shape": json.dumps(list(view.plan.tile_shape)),
-    }

@@ -59,7 +59,7 @@ class _Batches(Epochs[Any]):
             batch = next(self)
         except StopIteration:
             batch = _EPOCH_END
-        return batch, self._place
+        return batch, self.place
 
     def _refuse_empty(self) -> None:
         if self._size is not None:
@@ -144,7 +144,8 @@ class StreamWrapper:
             name, buffer_size = buffer_size, None
         if buffer is not None and buffer_size is not None:
             raise TypeError(f"two buffer sizes for a stream: {buffer_size!r} and {buffer!r}")
-        self._name = name
+        self.name = name
+        """Name of the stream."""
         self._buffer_size = buffer_size or buffer or 0
         self._profile = profile
         self._stop_timeout = stop_timeout
@@ -158,11 +159,6 @@ class StreamWrapper:
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._generation = 0
-
-    @property
-    def name(self) -> str | None:
-        """Name of the stream."""
-        return self._name
 
     @property
     def allow_buffering(self) -> _Allowed:
@@ -189,7 +185,7 @@ class StreamWrapper:
             self._inside = False
         if not self._stop():
             warnings.warn(
-                f"a batch of stream `{self._name}` takes longer than {self._stop_timeout} s; "
+                f"a batch of stream `{self.name}` takes longer than {self._stop_timeout} s; "
                 "its thread ends once the batch exists",
                 RuntimeWarning,
                 stacklevel=2,
@@ -207,7 +203,7 @@ class StreamWrapper:
         if batch is _EPOCH_END:
             raise StopIteration
         if self._profile is not None:
-            times = self._profile.setdefault(f"read_batch_{self._name}", [])
+            times = self._profile.setdefault(f"read_batch_{self.name}", [])
             times.append(time.perf_counter() - started)
         return batch
 
@@ -215,7 +211,7 @@ class StreamWrapper:
         """Wait for the first entry of the buffer and remove it."""
         if not self._entered:
             raise ValueError(
-                f"StreamWrapper `{self._name}` with buffer of size `{self._buffer_size}` "
+                f"StreamWrapper `{self.name}` with buffer of size `{self._buffer_size}` "
                 "was used outside with-resource environment."
             )
         with self._changed, self.allow_buffering:
@@ -244,7 +240,7 @@ class StreamWrapper:
         self._stopping = False
         if self._thread is None:
             self._thread = threading.Thread(
-                target=self._run, args=(self._generation,), name=f"stream {self._name}", daemon=True
+                target=self._run, args=(self._generation,), name=f"stream {self.name}", daemon=True
             )
             self._thread.start()
 

@@ -4,8 +4,6 @@ Every class derives from an error of the engine, with its codes and hints, and f
 class that the original library raises, so that existing ``except`` clauses work.
 """
 
-from __future__ import annotations
-
 from ..errors import CoreError, OptionError, StateError
 
 

@@ -181,12 +181,8 @@ def from_blob_list(
     record = Record(schema.schema if isinstance(schema, Record) else schema, values)
     if throw_on_type_mismatch:
         for dtype, value in zip(record.field_types(), values, strict=True):
-            _check_type(dtype, value)
+            if not isinstance(value, np.ndarray):
+                raise ContractError(f"Got {value!r}", hint="An array was expected.")
+            if value.dtype.base != dtype.base:
+                raise ContractError(f"Expected {dtype.base}, got {value.dtype.base}")
     return record
-
-
-def _check_type(dtype: np.dtype[Any], value: object) -> None:
-    if not isinstance(value, np.ndarray):
-        raise ContractError(f"Got {value!r}", hint="An array was expected.")
-    if value.dtype.base != dtype.base:
-        raise ContractError(f"Expected {dtype.base}, got {value.dtype.base}")

@@ -101,11 +101,7 @@ class ZipInOrder(Counting):
     """
 
     def __init__(
-        self,
-        inputs: Sequence[Stage],
-        *,
-        names: Sequence[str] | None = None,
-        stop: str = "shortest",
+        self, inputs: Sequence[Stage], *, names: Sequence[str] | None = None, stop: str = "shortest"
     ) -> None:
         check_inputs(inputs)
         self._strict = one_of("stop", stop, ("shortest", "strict")) == "strict"

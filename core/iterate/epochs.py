@@ -62,25 +62,21 @@ class Epochs(Iterator[T], Generic[T]):
         self._size = size
         self._stream: Iterator[T] | None = None
         self._source: Resumable | None = None
-        self._place = Place()
+        self.place = Place()
+        """The place after the last item."""
 
     @property
     def epoch(self) -> int:
         """Number of the current epoch, from 0; between two epochs, that of the next one."""
-        return self._place.epoch
-
-    @property
-    def place(self) -> Place:
-        """The place after the last item."""
-        return self._place
+        return self.place.epoch
 
     def go_to(self, place: Place) -> None:
         """Continue from a place; the stream is reopened there at the next item."""
-        self._place = place
+        self.place = place
         self._stream = self._source = None
 
     def __next__(self) -> T:
-        if self._size is not None and self._place.served >= self._size:
+        if self._size is not None and self.place.served >= self._size:
             self._end_epoch()
             raise StopIteration
         while True:
@@ -94,26 +90,26 @@ class Epochs(Iterator[T], Generic[T]):
                     raise
                 continue
             except BaseException:
-                self.go_to(self._place)
+                self.go_to(self.place)
                 raise
-            epoch, served, offset, _ = self._place
+            epoch, served, offset, _ = self.place
             state = None if self._source is None else copy.deepcopy(self._source.getstate())
-            self._place = Place(epoch, served + 1, offset + 1, state)
+            self.place = Place(epoch, served + 1, offset + 1, state)
             return item
 
     def _end_epoch(self) -> None:
-        self._place = self._place._replace(epoch=self._place.epoch + 1, served=0)
+        self.place = self.place._replace(epoch=self.place.epoch + 1, served=0)
 
     def _end_stream(self) -> None:
-        empty = self._place.offset == 0
-        self.go_to(self._place._replace(offset=0, source=None))
+        empty = self.place.offset == 0
+        self.go_to(self.place._replace(offset=0, source=None))
         if empty:
             self._refuse_empty()
 
     def _opened(self) -> Iterator[T]:
         """The stream at the current place."""
         if self._stream is None:
-            stream, place = iter(self._open()), self._place
+            stream, place = iter(self._open()), self.place
             self._source = stream if isinstance(stream, Resumable) else None
             if place.source is None:
                 self._skip(stream, place.offset)
@@ -140,7 +136,7 @@ class Epochs(Iterator[T], Generic[T]):
 
     def getstate(self) -> dict[str, Any]:
         """The current place, as JSON values if the states of the stream are."""
-        place = self._place
+        place = self.place
         return {
             "version": VERSION,
             "epoch": place.epoch,

@@ -99,13 +99,9 @@ class Limited(Iterator[T], Generic[T]):
         self._bytes = 0
         self._before = 0
         self._started: float | None = None
-        self._reason: Reason | None = None
-        self._finished = False
-
-    @property
-    def reason(self) -> Reason | None:
+        self.reason: Reason | None = None
         """Why the iteration ended; None before it has."""
-        return self._reason
+        self._finished = False
 
     @property
     def data_finished(self) -> bool:
@@ -118,20 +114,20 @@ class Limited(Iterator[T], Generic[T]):
             Exception: whatever reading that item raises.
         """
         with self._lock:
-            limited = self._reason is not None and self._limits[0] != 0
+            limited = self.reason is not None and self._limits[0] != 0
             if limited and not self._finished:
                 self._finished = self._items.exhausted
             return self._finished
 
     def __next__(self) -> T:
         with self._lock:
-            self._reason = self._hit()
-            if self._reason is not None:
+            self.reason = self._hit()
+            if self.reason is not None:
                 raise StopIteration
             try:
                 item = next(self._items)
             except StopIteration:
-                self._reason, self._finished = "exhausted", True
+                self.reason, self._finished = "exhausted", True
                 raise
             self._count += 1
             if self._size_of is not None:
@@ -178,7 +174,7 @@ class Limited(Iterator[T], Generic[T]):
         with self._lock:
             self._count, self._bytes, self._before = numbers
             self._started = None
-            self._reason, self._finished = None, False
+            self.reason, self._finished = None, False
 
 
 def _numbers(state: object) -> tuple[int, int, int]:

@@ -160,20 +160,16 @@ def make_plan(weights: Sequence[int], lengths: Sequence[int | None], stop: str) 
             return Plan(tuple(phases), None)
         if stop == "first":
             return Plan(tuple(phases), end)
-        phase = _without(phase, end)
+        # The phase from ``end`` on, without the input that has no item there.
+        rounds, place = divmod(end - phase.start, len(phase.which))
+        partly = np.bincount(phase.which[:place], minlength=len(phase.consumed))
+        consumed = phase.consumed + rounds * phase.quota + partly
+        gone = int(phase.which[place])
+        rest = np.roll(phase.which, -place)
+        phase = _phase(end, rest[rest != gone], consumed)
         if not len(phase.which):
             return Plan(tuple(phases), end)
         phases.append(phase)
-
-
-def _without(phase: _Phase, end: int) -> _Phase:
-    """The phase from ``end`` on, without the input that has no item there."""
-    rounds, place = divmod(end - phase.start, len(phase.which))
-    partly = np.bincount(phase.which[:place], minlength=len(phase.consumed))
-    consumed = phase.consumed + rounds * phase.quota + partly
-    gone = int(phase.which[place])
-    rest = np.roll(phase.which, -place)
-    return _phase(end, rest[rest != gone], consumed)
 
 
 MAX_WEIGHT = 2**31

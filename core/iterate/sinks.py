@@ -57,13 +57,9 @@ class Sink(ABC):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._items = 0
-        self._committed = False
-
-    @property
-    def items(self) -> int:
+        self.items = 0
         """Number of items written."""
-        return self._items
+        self._committed = False
 
     def write(self, block: Block) -> None:
         """Write the items of a block.
@@ -76,7 +72,7 @@ class Sink(ABC):
             if self._committed:
                 raise OptionError("the sink is committed: nothing can be written past the end")
             self._put(block)
-            self._items += block_length(block)
+            self.items += block_length(block)
 
     def commit(self) -> None:
         """End the data and complete the file, which stays open."""
@@ -140,7 +136,7 @@ class NpyWriter(_Plain):
         return npy_header(self._dtype, (items, *self._field.shape))
 
     def _finish(self) -> None:
-        result = self._header(self._items)
+        result = self._header(self.items)
         # The text ends with a line break; blanks before it fill the reserved room.
         head = result[:8] + (self._size - 10).to_bytes(2, "little") + result[10:-1]
         self._seekable.seek(self._start)
@@ -173,14 +169,14 @@ class RawWriter(_Plain):
         return {
             "format": "raw",
             "dtype": self._dtype.str,
-            "nav_shape": [self._items],
+            "nav_shape": [self.items],
             "sig_shape": list(self._field.shape),
         }
 
     @property
     def nbytes(self) -> int:
         """Bytes written."""
-        return self._items * self._dtype.itemsize * math.prod(self._field.shape)
+        return self.items * self._dtype.itemsize * math.prod(self._field.shape)
 
 
 class LossEncoder(Protocol):

@@ -371,14 +371,6 @@ def _interval(args: Args, field: Field, default: float | None = None) -> tuple[f
     return low, high
 
 
-def _check_between(field: Field, low: float, high: float, least: int, most: int) -> None:
-    """Refuse an interval without a whole number from ``least`` to ``most``."""
-    first = max(math.ceil(low), least)
-    if first >= high or first > most:
-        hint = f"{field.name} has whole numbers, {least} to {most}: none passes."
-        raise refuse(f"low is {low}, high is {high}", hint)
-
-
 def _between(arguments: Arguments, schema: Schema) -> Predicate:
     """Whether a value is from ``low`` to below ``high``."""
     args = Args(arguments, schema, ("field", "low", "high"))
@@ -386,7 +378,11 @@ def _between(arguments: Arguments, schema: Schema) -> Predicate:
     low, high = _interval(args, field)
     if field.dtype.kind in "iu":
         limits = np.iinfo(field.dtype)
-        _check_between(field, low, high, limits.min, limits.max)
+        # Refuse an interval without a whole number from ``least`` to ``most``.
+        first = max(math.ceil(low), limits.min)
+        if first >= high or first > limits.max:
+            hint = f"{field.name} has whole numbers, {limits.min} to {limits.max}: none passes."
+            raise refuse(f"low is {low}, high is {high}", hint)
 
     def predicate(block: Block) -> Mask:
         values = values_of(block[field.name])

@@ -121,9 +121,6 @@ class Profile:
         seconds = self._clock() - begun[1]
         own_seconds = seconds - self._inner.seconds
         self._inner.seconds = begun[0] + seconds
-        self._add(name, seconds, own_seconds, block)
-
-    def _add(self, name: str, seconds: float, own_seconds: float, block: Block | None) -> None:
         with self._lock:
             times = self._times.setdefault(name, StageTimes())
             times.calls += 1

@@ -259,7 +259,10 @@ class Analysis(StreamReceiver):
         self._check_usable()
         totals = None
         if self.header is not None and self._scanner.rules["events"][0]:
-            totals = _encode_totals(self._totals)
+            # Encode the pages of the open event's totals that are in use.
+            pages = np.flatnonzero(self._totals.touched).astype("<i4")
+            sums = self._totals.sums.reshape(-1, layout.LANES)[pages]
+            totals = [encode_array(pages), encode_array(sums.astype("<f8"))]
         state = {
             "version": _STATE_VERSION,
             "wanted": self._digest,
@@ -317,13 +320,6 @@ class Analysis(StreamReceiver):
             self._scanner.state["rate"] = rate
             self._scanner.state["unplaced"] = whole(state.get("unplaced", 0), 0, self.events)
         restore_aggregators(self.aggregators, state["aggregators"])
-
-
-def _encode_totals(totals: Totals) -> list[str]:
-    """Encode the pages of the open event's totals that are in use."""
-    pages = np.flatnonzero(totals.touched).astype("<i4")
-    sums = totals.sums.reshape(-1, layout.LANES)[pages]
-    return [encode_array(pages), encode_array(sums.astype("<f8"))]
 
 
 def _restore_totals(totals: Totals, encoded: list[str] | None) -> None:

@@ -73,7 +73,8 @@ class Partitions:
         self._sink = sink
         self._order = order
         self._read_ahead = read_ahead
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
+        """Bytes of rows that wait for the slowest partition."""
         self._pending: list[dict[str, list[Rows]]] = [{} for _ in names]
         """Rows that wait, of each partition and report."""
         self._ends: list[StreamEnd | None] = [None for _ in names]
@@ -102,7 +103,7 @@ class Partitions:
             # What streams of two runs have in common, such as an event, is not what is wrong.
             self._header.compare(index, analysis.header)
         self._release()
-        if index != slowest and self._waiting_bytes > self._read_ahead:
+        if index != slowest and self.waiting_bytes > self._read_ahead:
             raise self._starved()
 
     def close(self, index: int) -> None:
@@ -122,11 +123,6 @@ class Partitions:
         """How each partition ended, once all were closed."""
         return [end for end in self._ends if end is not None]
 
-    @property
-    def waiting_bytes(self) -> int:
-        """Bytes of rows that wait for the slowest partition."""
-        return self._waiting_bytes
-
     def slowest(self) -> int | None:
         """The open partition that stands at the lowest event; None if all are closed."""
         stands = [(self._stand(i), i) for i in range(len(self._names)) if self._ends[i] is None]
@@ -138,10 +134,10 @@ class Partitions:
 
     def _hold(self, index: int, report: str, rows: Rows) -> None:
         self._pending[index].setdefault(report, []).append(rows.copy())
-        self._waiting_bytes += rows.nbytes
+        self.waiting_bytes += rows.nbytes
 
     def _release(self) -> None:
-        if not self._waiting_bytes:
+        if not self.waiting_bytes:
             return
         # Rows of the event it stands at are the slowest partition's own: they can go,
         # as no two partitions have the same event.
@@ -153,15 +149,12 @@ class Partitions:
                 for part in _take_upto(floor, pending.get(report.name, []))
             ]
             if parts:
-                self._emit(report.name, parts)
-
-    def _emit(self, report: str, parts: Sequence[Rows]) -> None:
-        rows = np.concatenate(parts)
-        rows = rows[np.argsort(rows["EventId"], kind="stable")]
-        self._waiting_bytes -= rows.nbytes
-        # The first partition can expand the rows of all: they are of the same reports and inputs.
-        for piece in self.analyses[0].expand(report, rows):
-            self._sink(report, piece)
+                rows = np.concatenate(parts)
+                rows = rows[np.argsort(rows["EventId"], kind="stable")]
+                self.waiting_bytes -= rows.nbytes
+                # The first can expand the rows of all: they are of the same reports and inputs.
+                for piece in self.analyses[0].expand(report.name, rows):
+                    self._sink(report.name, piece)
 
     def _starved(self) -> errors.StarvedError:
         index = self.slowest()
@@ -170,7 +163,7 @@ class Partitions:
         stands = f"at event {event}" if event else "before its first event"
         return errors.StarvedError(
             f"the merge waits for this stream, which stands {stands}, while"
-            f" {self._waiting_bytes} bytes of rows of the others wait"
+            f" {self.waiting_bytes} bytes of rows of the others wait"
             f" (at most {self._read_ahead} may)",
             hint="Its writer is stuck or much slower; raise the read-ahead, write it to a"
             " file first, or take the order received",

@@ -80,7 +80,8 @@ class LossReader:
         self._max_event_bytes = max_event_bytes
         self._failure: errors.CoreError | None = None
         self._closed = False
-        self._end: StreamEnd | None = None
+        self.end: StreamEnd | None = None
+        """How the stream ended, once :meth:`next_event` has returned ``END``."""
         self._losses = np.zeros(0, LOSS_DTYPES[self._scanner.policy.float_width])
         self._sidx = np.zeros(0, np.int32)
         self._exposures = np.zeros(0)
@@ -96,11 +97,6 @@ class LossReader:
     def position(self) -> Position:
         """Where the first event that was not returned begins; see :meth:`resume`."""
         return self._scanner.position_of(self._boundary[1])
-
-    @property
-    def end(self) -> StreamEnd | None:
-        """How the stream ended, once :meth:`next_event` has returned ``END``."""
-        return self._end
 
     def receive(self, data: Any) -> None:  # noqa: ANN401 - whatever has the buffer protocol
         """Store a copy of the next bytes.
@@ -141,7 +137,7 @@ class LossReader:
         return events
 
     def _next_event(self) -> Event | Signal:
-        if self._end is not None:
+        if self.end is not None:
             return END
         if self.header is None:
             size = self._scanner.take_header(self._buffer.view[:SUMMARY_HEADER_SIZE].tobytes())
@@ -161,7 +157,7 @@ class LossReader:
         end = self._scanner.finish(self._buffer.view)
         if self._scanner.state["event"][0]:
             return self._take_event()
-        self._end = end
+        self.end = end
         return END
 
     def _run(self) -> int:

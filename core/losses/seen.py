@@ -36,9 +36,7 @@ class SeenEvents:
             # By a quarter rather than double: pages are the only large memory here.
             more = max(4, self._used // 4)
             check_room("events", self.pages.nbytes + more * SEEN_PAGE_BYTES)
-            self.pages = np.concatenate(
-                [self.pages, np.zeros((more, SEEN_PAGE_BYTES), np.uint8)],
-            )
+            self.pages = np.concatenate([self.pages, np.zeros((more, SEEN_PAGE_BYTES), np.uint8)])
         self.directory[slot] = self._used
         self._used += 1
 

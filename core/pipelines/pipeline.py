@@ -32,14 +32,7 @@ from .spec import PipelineSpec, parse_spec
 from .stage import Batching, OpenSource, Sizing, StageSpec
 from .stepping import SequentialStepper, Step, Stepper
 
-__all__ = [
-    "Bounds",
-    "Pipeline",
-    "PipelineSpec",
-    "Step",
-    "build_pipeline",
-    "parse_pipeline",
-]
+__all__ = ["Bounds", "Pipeline", "PipelineSpec", "Step", "build_pipeline", "parse_pipeline"]
 
 
 def parse_pipeline(values: Mapping[str, Any]) -> PipelineSpec:

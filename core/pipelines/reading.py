@@ -111,11 +111,7 @@ class IndexedStepper(Stepper):
         blocks = (slice_block(block, k * own, (k + 1) * own) for k in range(count))
         return [
             self._numbered(
-                self.batching.collate(each),
-                sequence + every * k,
-                epoch,
-                size,
-                (low, high),
+                self.batching.collate(each), sequence + every * k, epoch, size, (low, high)
             )
             for k, each in enumerate(blocks)
         ]

@@ -155,10 +155,7 @@ class SequentialStepper(Stepper):
     _chain: Callable[[int], Sequential | BucketBatch]
 
     def __init__(
-        self,
-        chain: Callable[[int], Sequential | BucketBatch],
-        batching: Batching,
-        last: StageSpec,
+        self, chain: Callable[[int], Sequential | BucketBatch], batching: Batching, last: StageSpec
     ) -> None:
         first = chain(0)
         super().__init__(batching, first.schema)

@@ -104,10 +104,7 @@ def spread(firsts: Indices, counts: npt.NDArray[np.integer[Any]]) -> Indices:
 
 
 def table_of(
-    events: Indices,
-    summaries: Indices,
-    samples: Indices,
-    losses: npt.NDArray[np.floating[Any]],
+    events: Indices, summaries: Indices, samples: Indices, losses: npt.NDArray[np.floating[Any]]
 ) -> LossTable:
     """Make a loss table of rows in order of event, summary and sample, shape (n,) each."""
     starts = starts_by(events, summaries)

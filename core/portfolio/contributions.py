@@ -74,7 +74,7 @@ KEYS = Report(
 )
 Kind = Literal["oep", "aep"]
 MOST_KEYS = 10
-"""Events, and periods, of a point, unless others are asked for."""
+"""Events, and periods, of a point."""
 _TYPES = {"oep": OEP, "aep": AEP}
 _CELL_BYTES = 64
 _ROW_BYTES, _AMOUNT_BYTES = 24, 48
@@ -127,12 +127,7 @@ class Ranked:
     """
 
     def __init__(
-        self,
-        whole: OccurrenceLosses,
-        amounts: Floats,
-        calendar: Calendar,
-        samples: int,
-        aim: Aim,
+        self, whole: OccurrenceLosses, amounts: Floats, calendar: Calendar, samples: int, aim: Aim
     ) -> None:
         count = len(whole.periods)
         current().hold("contributions", _CELL_BYTES * count)
@@ -231,16 +226,13 @@ class Amounts(NamedTuple):
     """Makes the same of all groups but one; 0 in the rows of that."""
 
 
-def contribute(
-    subject: Subject, whole: OccurrenceLosses, aim: Aim, most_keys: int = MOST_KEYS
-) -> Contributions:
+def contribute(subject: Subject, whole: OccurrenceLosses, aim: Aim) -> Contributions:
     """Tell what groups contribute to losses.
 
     Args:
         subject: the groups; every summary of the whole has one.
         whole: ``subject.whole().occurrence_losses()``.
         aim: the points.
-        most_keys: events, and periods, of each point.
 
     Raises:
         InputError: the groups are not of the whole, or a return period is beyond all periods.
@@ -251,21 +243,24 @@ def contribute(
         return _parts(subject, whole, weights)
 
     def without(group: int) -> Floats:
-        return _without(subject, whole, group)
+        # Losses of the rows of the whole without a group.
+        rest = np.empty(len(whole.losses))
+        for a, b in slices(len(rest), "contributions"):
+            rest[a:b] = whole.losses[a:b]
+        for _, _, located, losses in subject.located(whole, group, group + 1):
+            attributing.take_away(located, losses, rest)
+        return rest
 
-    return _contribute(subject, whole, whole, None, aim, parts_of, without, most_keys)
+    return _contribute(subject, whole, whole, None, aim, parts_of, without)
 
 
-def contribute_amounts(
-    subject: Subject, amounts: Amounts, aim: Aim, most_keys: int = MOST_KEYS
-) -> Contributions:
+def contribute_amounts(subject: Subject, amounts: Amounts, aim: Aim) -> Contributions:
     """Tell what groups contribute to what a programme cedes or keeps.
 
     Args:
         subject: the groups.
         amounts: of all of them.
         aim: the points.
-        most_keys: events, and periods, of each point.
 
     Raises:
         InputError, WorkStoppedError: as :func:`contribute`.
@@ -285,7 +280,7 @@ def contribute_amounts(
         def without(group: int) -> Floats:
             return _sums(amounts.without(group), numbers, len(whole.losses))
 
-        return _contribute(subject, rows, whole, numbers, aim, parts_of, without, most_keys)
+        return _contribute(subject, rows, whole, numbers, aim, parts_of, without)
 
 
 def _added(rows: OccurrenceLosses, joined: Int32s | None) -> tuple[Indices, OccurrenceLosses]:
@@ -322,7 +317,6 @@ def _contribute(  # noqa: PLR0913, PLR0917 - what losses and amounts differ in
     aim: Aim,
     parts_of: Callable[[Floats], Floats],
     without: Callable[[int], Floats],
-    most_keys: int,
 ) -> Contributions:
     """Tell what rows of groups, each in the row of the whole of a number, contribute to it."""
     each = 1 if aim.mean else subject.samples
@@ -341,7 +335,7 @@ def _contribute(  # noqa: PLR0913, PLR0917 - what losses and amounts differ in
             tables += _table(aim, years, tail, parts, None if alone is None else alone[:, :, k])
             for i, of_point in enumerate(weights):
                 at = (_TYPES[aim.kind] + i, years)
-                keys += _keys(subject, rows.occurrences, at, of_point * rows.losses, most_keys)
+                keys += _keys(subject, rows.occurrences, at, of_point * rows.losses)
     return Contributions(np.concatenate(tables), np.concatenate(keys))
 
 
@@ -384,16 +378,6 @@ def _check_parts(parts: Floats, tail: Tail) -> None:
             )
 
 
-def _without(subject: Subject, whole: OccurrenceLosses, group: int) -> Floats:
-    """Losses of the rows of the whole without a group."""
-    rest = np.empty(len(whole.losses))
-    for a, b in slices(len(rest), "contributions"):
-        rest[a:b] = whole.losses[a:b]
-    for _, _, located, losses in subject.located(whole, group, group + 1):
-        attributing.take_away(located, losses, rest)
-    return rest
-
-
 def _left(
     subject: Subject, whole: OccurrenceLosses, aim: Aim, without: Callable[[int], Floats]
 ) -> Floats:
@@ -419,9 +403,7 @@ def _table(aim: Aim, years: int, tail: Tail, parts: Floats, without: Floats | No
     return tables
 
 
-def _keys(
-    subject: Subject, of_rows: Int32s, at: tuple[int, int], parts: Floats, most: int
-) -> list[Rows]:
+def _keys(subject: Subject, of_rows: Int32s, at: tuple[int, int], parts: Floats) -> list[Rows]:
     """The events and the periods that are most of a point, whose parts rows are."""
     occurrences = subject.calendar.occurrences
     by_row = np.zeros(len(occurrences.periods))
@@ -441,9 +423,9 @@ def _keys(
         (np.zeros_like(ids), ids, periods),
     ):
         current().check("keys")
-        least = np.partition(found, -most)[-most] if len(found) > most else 0.0
+        least = np.partition(found, -MOST_KEYS)[-MOST_KEYS] if len(found) > MOST_KEYS else 0.0
         top = np.flatnonzero((found >= least) & (found > 0))
-        top = top[np.argsort(-found[top], kind="stable")[:most]]
+        top = top[np.argsort(-found[top], kind="stable")[:MOST_KEYS]]
         columns = [sources[top], names[top], found[top], found[top] / total]
         if len(top):
             tables.append(as_rows(KEYS.dtype(8), [*at, *columns]))

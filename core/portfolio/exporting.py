@@ -21,15 +21,7 @@ from ..arrays import Floats, Indices, Rows
 from ..budget import Scope
 from ..losses.inputs import Occurrence, calendar_dates
 from ..losses.reports.event_tables import PIECE, SELT, SPLT
-from ..losses.reports.report import (
-    EVENT_ID,
-    SUMMARY_ID,
-    Report,
-    amount,
-    as_rows,
-    integer,
-    number,
-)
+from ..losses.reports.report import EVENT_ID, SUMMARY_ID, Report, amount, as_rows, integer, number
 from ..slices import grouped
 from ..sorting import distinct, starts_of
 from .assembling import ends_of, order_by, picked, places_of, spread, starts_by

@@ -163,8 +163,7 @@ def run_programme(
     terms = _layers(programme, subject, calendar)
     rows = _rows(subject)
     when = kernel.When(
-        read_only(calendar.occurrences.dates, np.int64),
-        _perils(layers, subject.perils, calendar),
+        read_only(calendar.occurrences.dates, np.int64), _perils(layers, subject.perils, calendar)
     )
     has_clause = any(layer.hours for layer in layers)
     results = _results(len(layers), losses, len(losses.losses) if has_clause else 0)

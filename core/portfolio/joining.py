@@ -261,9 +261,7 @@ def _find(member: Member, base: int) -> Int32s:
 
 
 def _interleave(
-    calendars: Sequence[Calendar],
-    found: Sequence[Sequence[Int32s]],
-    seed: int | None,
+    calendars: Sequence[Calendar], found: Sequence[Sequence[Int32s]], seed: int | None
 ) -> tuple[Calendar, Int32s, Int32s]:
     """Occurrences of several catalogues, by period, date, event and catalogue.
 
@@ -295,10 +293,7 @@ def _interleave(
     ids = [np.tile(c.occurrences.event_ids, n) for c, n in zip(calendars, times, strict=True)]
     events = [
         np.vstack(
-            [
-                *(np.tile(row, n) for row in of),
-                np.full((rows - len(of), count), -1, np.int32),
-            ]
+            [*(np.tile(row, n) for row in of), np.full((rows - len(of), count), -1, np.int32)]
         )
         for of, n, count in zip(found, times, counts, strict=True)
     ]

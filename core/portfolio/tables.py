@@ -382,12 +382,7 @@ def _renamed(table: Table, names: Mapping[str, str]) -> Table:
 
 def _of_openquake(table: Table, given: Given) -> Imported:
     """Losses of events by loss type, each of which is a summary."""
-    _check_loss_types(table)
-    return _of_periods(_renamed(table, {"year": "Period", "loss": "Loss"}), given)
-
-
-def _check_loss_types(table: Table) -> None:
-    """A total has loss types that may be there too, and an insured loss is part of another."""
+    # A total has loss types that may be there too, and an insured loss is part of another.
     kinds = table.dimensions.get("loss_type")
     found = [] if kinds is None else sorted(set(kinds.tolist()))
     parts = [part for kind in found for part in kind.replace("_ins", "").split("+")]
@@ -397,6 +392,7 @@ def _check_loss_types(table: Table) -> None:
         message = f"losses of the types {', '.join(found)[:200]} are not to be added"
         hint = f"Leave out lines, so that {(twice or alone)[0]} is there once and alone"
         raise InputError(message, hint=hint, source=table.source)
+    return _of_periods(_renamed(table, {"year": "Period", "loss": "Loss"}), given)
 
 
 def _of_climada(table: Table, given: Given) -> Imported:
@@ -424,7 +420,6 @@ def _fields(needed: str, others: str = "", ignored: str = "") -> list[Field]:
 
 
 _SPLT = "Period EventId SummaryId SampleId Loss"
-_OPENQUAKE = "EventId year loss"
 _SELT = "EventId SummaryId SampleId Loss"
 _YLT = f"EventId SummaryId SampleId SummarySetId Date {_WHEN}"
 _ASIDE = "rup_id ses_id rlz_id variance pla_loss injured fatalities homeless non_operational"

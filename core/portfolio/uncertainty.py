@@ -131,11 +131,7 @@ def bands(subject: Subject, doubt: Doubt, apply: ParallelMap[Any, Any] = map) ->
 
 
 def bands_of(
-    cells: Cells,
-    calendar: Calendar,
-    samples: int,
-    doubt: Doubt,
-    apply: ParallelMap[Any, Any] = map,
+    cells: Cells, calendar: Calendar, samples: int, doubt: Doubt, apply: ParallelMap[Any, Any] = map
 ) -> Rows:
     """Return the rows of ``BANDS`` of one group, whose number is 0.
 
@@ -299,10 +295,7 @@ def _between(values: Floats, count: float, confidence: float) -> tuple[float, fl
 
 
 def _studentised(
-    base: Sequence[float] | Floats,
-    drawn: Floats,
-    count: float,
-    confidence: float,
+    base: Sequence[float] | Floats, drawn: Floats, count: float, confidence: float
 ) -> tuple[float, float]:
     """Bootstrap-t, of an estimate and its standard error and those of replicates."""
     estimate, error = float(base[0]), float(base[1])

@@ -5,8 +5,6 @@ and an index. There is no generator state: numbers can be drawn in any order, on
 machine.
 """
 
-from __future__ import annotations
-
 from .keys import MAX_LENGTH, MAX_SEED, SMALL, Key, Permutation, below, bits, derive, uniform
 
 __all__ = [

@@ -141,7 +141,10 @@ class TileReader:
         with Scope("tile", _FRAME_BYTES * summed if summed > _FEW_FRAMES else 0):
             frames = plan.frames_of(part)
             if self._work is None:
-                self._fill(frames.reshape(-1), box, out)
+                as_stored = self._copies and self._layout(box).whole
+                for batch, target in self._batches(frames.reshape(-1), box, out):
+                    if not (as_stored and self._copy(batch, box, target)):
+                        self._source.visit(batch, box[0], partial(self._convert, box, target))
             else:
                 self._sum(frames, box, out)
 
@@ -169,12 +172,6 @@ class TileReader:
         return self._source.locate(self._plan.frames_of(tile).reshape(-1), box[0])
 
     # -- one frame each, converted ------------------------------------------------
-
-    def _fill(self, frames: Indices, box: Box, out: Array) -> None:
-        as_stored = self._copies and self._layout(box).whole
-        for batch, target in self._batches(frames, box, out):
-            if not (as_stored and self._copy(batch, box, target)):
-                self._source.visit(batch, box[0], partial(self._convert, box, target))
 
     def _copy(self, frames: Indices, box: Box, out: Array) -> bool:
         """Read whole rows into place if their source can; return whether it did."""

@@ -30,6 +30,8 @@ BOUNDARY = b"thalweg-boundary"
 OURS = """
 import sys
 from fastapi import FastAPI, Request
+from app.server.board import Board
+from app.server.limits import ServerLimits
 from app.server.responses import Exchange, ExchangeResponse
 from app.server.serve import serve
 
@@ -46,7 +48,7 @@ async def sink(request: Request):
         await exchange.end(str(total).encode())
     return ExchangeResponse(handler)
 
-sys.exit(serve(lambda _slot: app, port=0))
+sys.exit(serve(lambda _slot: app, port=0, board=Board(), limits=ServerLimits()))
 """
 
 DEFAULT = """

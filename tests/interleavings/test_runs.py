@@ -18,6 +18,7 @@ from app.runs.streams import Streams
 from app.runs.uploads.appending import Appending
 from app.state.base import Admit, Record, RecordConflictError, RecordMissingError
 from app.state.quotas import AdmittedRecords, refuse
+from core.errors import CoreError
 from tests.scale import CHANGED, SOAK, THOROUGH
 
 from . import runs_world
@@ -243,7 +244,9 @@ class Open(Appending):
         if not final:
             return super().commit()
         super().commit()
-        self._complete()
+        if self._is_last(self._snapshot) and self._snapshot.fault is None:
+            with contextlib.suppress(CoreError):
+                self.finish()
         new = replace(self._with(self._snapshot), complete=self._snapshot.complete, appending=False)
         self._swap(new)
         return True

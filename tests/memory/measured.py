@@ -66,7 +66,7 @@ def _answer(ledger: Ledger) -> None:
             gc.collect()
             pa.default_memory_pool().release_unused()
             ctypes.CDLL(None).malloc_trim(0)
-            ledger.begin_peak()
+            ledger.peak = ledger.held
             before = ledger.held
         elif question == b"p":
             # What was kept of the preparation may have been given up.

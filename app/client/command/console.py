@@ -257,10 +257,7 @@ class Bars:
     """
 
     def __init__(
-        self,
-        out: TextIO,
-        partitions: Sequence[int],
-        clock: Callable[[], float] = time.monotonic,
+        self, out: TextIO, partitions: Sequence[int], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._out = out
         self._clock = clock

@@ -42,10 +42,7 @@ class AsyncBatches(AsyncClosing):
     """
 
     def __init__(
-        self,
-        connector: AsyncConnector,
-        requests: BatchRequests,
-        position: Position,
+        self, connector: AsyncConnector, requests: BatchRequests, position: Position
     ) -> None:
         self._connector = connector
         self._requests = requests

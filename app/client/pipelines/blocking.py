@@ -42,12 +42,7 @@ class Batches(Closing):
         notes: what people should know, such as why there is no batch; also warned of.
     """
 
-    def __init__(
-        self,
-        connector: Connector,
-        requests: BatchRequests,
-        position: Position,
-    ) -> None:
+    def __init__(self, connector: Connector, requests: BatchRequests, position: Position) -> None:
         self._connector = connector
         self._requests = requests
         self._selection = requests.selection

@@ -345,11 +345,7 @@ class AsyncView:
             take(tile)
 
     async def to_npy(
-        self,
-        path: str | Path,
-        *,
-        state: str | Path | None = None,
-        progress: Observe | None = None,
+        self, path: str | Path, *, state: str | Path | None = None, progress: Observe | None = None
     ) -> None:
         """Write the whole view to a .npy file, or to a .raw file without a header.
 

@@ -347,11 +347,7 @@ class View:
             take(tile)
 
     def to_npy(
-        self,
-        path: str | Path,
-        *,
-        state: str | Path | None = None,
-        progress: Observe | None = None,
+        self, path: str | Path, *, state: str | Path | None = None, progress: Observe | None = None
     ) -> None:
         """Write the whole view to a .npy file, or to a .raw file without a header.
 

@@ -88,10 +88,7 @@ class Backoff:
     """
 
     def __init__(
-        self,
-        retries: int,
-        draw: Callable[[], float] = random.random,
-        outage: Outage | None = None,
+        self, retries: int, draw: Callable[[], float] = random.random, outage: Outage | None = None
     ) -> None:
         self._retries = retries
         self._draw = draw

@@ -159,13 +159,10 @@ class ObjectBackend(BufferedBackend):
                 room -= piece.stop - piece.start
                 if room < 0:
                     return
-                self._fetch_ahead(piece)
-
-    def _fetch_ahead(self, piece: Piece) -> None:
-        file, start, stop = piece.file, piece.start, piece.stop
-        wanted = Wanted(self._objects.state(file), start, stop)
-        call = partial(self._objects.part, file, start, stop)
-        self._objects.fetching.fetch_ahead(wanted, call)
+                file, start, stop = piece.file, piece.start, piece.stop
+                wanted = Wanted(self._objects.state(file), start, stop)
+                call = partial(self._objects.part, file, start, stop)
+                self._objects.fetching.fetch_ahead(wanted, call)
 
 
 def _ordered(files: Indices, starts: Indices, size: int) -> Ranges:

@@ -152,9 +152,8 @@ def _check_inside(
 
 
 def _stretches(
-    info: ArrayInfo, values: Mapping[str, Any], octets: Octets
+    info: ArrayInfo, _values: Mapping[str, Any], octets: Octets
 ) -> Sequence[tuple[int, int]]:
-    del values
     pairs = np.frombuffer(octets.tobytes(), np.int64).reshape(-1, 2).tolist()
     stretches = [(number(count), number(begin)) for count, begin in pairs]
     if stretches and sum(count for count, _ in stretches) != math.prod(info.shape):
@@ -163,9 +162,8 @@ def _stretches(
 
 
 def _contents(
-    values: Mapping[str, Any], octets: Octets
+    values: Mapping[str, Any], _octets: Octets
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
-    del octets
     shapes = {text(name): _lengths(shape) for name, shape in sequence(values["arrays"])}
     return shapes, {text(name): text(form) for name, form in sequence(values["others"])}
 

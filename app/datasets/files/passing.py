@@ -138,7 +138,11 @@ class StoredBytes:
             sent = write(octets)
 
         stop = min(run.start + _PORTION, run.stop)
-        self._announce(run, stop)
+        # Have the disk fetch the portion that follows, while this one is sent; more from afar.
+        size = min(max(_PORTION, self._backend.ahead), run.stop - stop)
+        if size:
+            files, starts = (np.array([number], np.int64) for number in (run.file, stop))
+            self._backend.hint(files, starts, size)
         if not self._backend.lend(run.file, run.start, stop, use):
             return None
         self._drop(sent)
@@ -170,13 +174,6 @@ class StoredBytes:
             except (ServiceError, BudgetExceededError):
                 self._portion = size = _LITTLE
         return size
-
-    def _announce(self, run: Run, start: int) -> None:
-        """Have the disk fetch the portion that follows, while this one is sent; more from afar."""
-        size = min(max(_PORTION, self._backend.ahead), run.stop - start)
-        if size:
-            files, starts = (np.array([number], np.int64) for number in (run.file, start))
-            self._backend.hint(files, starts, size)
 
     def _drop(self, size: int) -> None:
         """Let the run begin later."""

@@ -313,7 +313,8 @@ class Compressed:
                 )
                 cursor.offset += len(cursor.undecoded)
                 if not cursor.undecoded:
-                    self._check_end(cursor)
+                    if cursor.decoder is not None:
+                        raise self._damaged(f"it ends inside its {self.coding} data", cursor)
                     return b""
             if cursor.decoder is None:
                 if self.coding == "gzip":
@@ -358,10 +359,6 @@ class Compressed:
             current().hold("decode", window - cursor.window)
             cursor.window = window
         return ZstdDecompressor()
-
-    def _check_end(self, cursor: Cursor) -> None:
-        if cursor.decoder is not None:
-            raise self._damaged(f"it ends inside its {self.coding} data", cursor)
 
     def _damaged(self, message: str, cursor: Cursor) -> FormatError:
         return FormatError(

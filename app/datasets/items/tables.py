@@ -145,7 +145,16 @@ class TableItems:
         places = Places(partial(self._locate, schema), len(schema))
 
         def load(number: int) -> dict[str, Column]:
-            return self._load(number, schema, places)
+            part = self._parts[number]
+            known = places.of(number, part.file) if self._form == ARROW else None
+            columns: dict[str, Column] = {}
+            if known is not None:
+                for field, place in zip(schema, known, strict=True):
+                    if place is not None:
+                        file = (self._files, part.file)
+                        columns[field.name] = stored_column(file, field, part.rows, place)
+            rest = tuple(field for field in schema if field.name not in columns)
+            return columns | self._decode(part, rest) if rest else columns
 
         return Segmented(schema, starts, load)
 
@@ -157,8 +166,7 @@ class TableItems:
         names = [field.name for field in schema]
         arguments = {"numbers": [part.number for part in parts], "names": names}
 
-        def parse(values: Mapping[str, Any], octets: Octets) -> list[PartPlaces]:
-            del octets
+        def parse(values: Mapping[str, Any], _octets: Octets) -> list[PartPlaces]:
             answer = sequence(values["parts"])
             if not 1 <= len(answer) <= len(parts):
                 raise ValueError("places of other parts")
@@ -167,18 +175,6 @@ class TableItems:
         # A part that has to be decompressed is the last one that a decoder looks at.
         effort = Effort(work=min(max(part.work for part in parts), self._max_bytes))
         return self._tables[first.file].ask("locate", arguments, parse, effort)
-
-    def _load(self, number: int, schema: Schema, places: Places) -> dict[str, Column]:
-        part = self._parts[number]
-        known = places.of(number, part.file) if self._form == ARROW else None
-        columns: dict[str, Column] = {}
-        if known is not None:
-            for field, place in zip(schema, known, strict=True):
-                if place is not None:
-                    file = (self._files, part.file)
-                    columns[field.name] = stored_column(file, field, part.rows, place)
-        rest = tuple(field for field in schema if field.name not in columns)
-        return columns | self._decode(part, rest) if rest else columns
 
     def _decode(self, part: _Part, schema: Schema) -> dict[str, Column]:
         arguments = {"number": part.number, "names": [field.name for field in schema]}
@@ -204,13 +200,12 @@ class TableItems:
         }
 
 
-def parse_table(values: Mapping[str, Any], octets: Octets) -> TableDescription:
+def parse_table(values: Mapping[str, Any], _octets: Octets) -> TableDescription:
     """Parse what a worker says of a file.
 
     Raises:
         KeyError, TypeError, ValueError: it cannot be so.
     """
-    del octets
     types = [
         (text(name, 1 << 16), text(kind, 1 << 16), bool(nullable))
         for name, kind, nullable in sequence(values["types"])

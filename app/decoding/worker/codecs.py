@@ -213,8 +213,7 @@ def _blosc(octets: Octets, bound: int) -> Octets:
         raise Fault(f"blosc: {e}") from e
 
 
-def _crc32c(octets: Octets, bound: int) -> Octets:
-    del bound
+def _crc32c(octets: Octets, _bound: int) -> Octets:
     data, checksum = bytes(octets[:-_CRC_BYTES]), bytes(octets[-_CRC_BYTES:])
     if len(checksum) < _CRC_BYTES or google_crc32c.value(data) != int.from_bytes(
         checksum, "little"

@@ -37,7 +37,10 @@ def katpy(args: argparse.Namespace, log: ProcessLog) -> None:
         CoreError: the command line contradicts itself, or a table is unusable.
     """
     width = read_environment().float_width
-    report = _report(args)
+    requested = [name for name in KAT_TABLES if getattr(args, name)]
+    if len(requested) != 1:
+        raise OptionError("name the table with one of -s -m -q -S -M -Q")
+    report = requested[0]
     paths = _inputs(args)
     form = _form(paths, args.file_type)
     out = Path(args.out)
@@ -49,13 +52,6 @@ def katpy(args: argparse.Namespace, log: ProcessLog) -> None:
         _write_csv(args, report, paths)
     else:
         _write_parquet(args, report, paths)
-
-
-def _report(args: argparse.Namespace) -> str:
-    requested = [name for name in KAT_TABLES if getattr(args, name)]
-    if len(requested) != 1:
-        raise OptionError("name the table with one of -s -m -q -S -M -Q")
-    return requested[0]
 
 
 def _inputs(args: argparse.Namespace) -> list[Path]:

@@ -57,7 +57,13 @@ def write_shims(directory: Path, interpreter: str = sys.executable) -> list[Path
     paths = [directory / tool for tool in PARSERS]
     with failing_as("cannot be written", directory):
         for path in paths:
-            _refuse_foreign(path)
+            if path.is_symlink() or path.exists():
+                text = path.read_text("utf-8", "replace") if path.is_file() else ""
+                if _MARK not in text:
+                    raise OptionError(
+                        f"{path} exists, and is not one of Thalweg's",
+                        hint="Name a directory of their own, and put it before the other on PATH",
+                    )
         directory.mkdir(parents=True, exist_ok=True)
         kernels = _copy_kernels(directory / _KERNELS)
         for path in paths:
@@ -66,16 +72,6 @@ def write_shims(directory: Path, interpreter: str = sys.executable) -> list[Path
             temporary.chmod(0o755)
             temporary.replace(path)
     return paths
-
-
-def _refuse_foreign(path: Path) -> None:
-    if path.is_symlink() or path.exists():
-        text = path.read_text("utf-8", "replace") if path.is_file() else ""
-        if _MARK not in text:
-            raise OptionError(
-                f"{path} exists, and is not one of Thalweg's",
-                hint="Name a directory of their own, and put it before the other on PATH",
-            )
 
 
 def _copy_kernels(folder: Path) -> Path | None:

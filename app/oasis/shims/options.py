@@ -37,20 +37,16 @@ def _add_run_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--run_dir", default=".", help="run directory (default .)")
 
 
-def _add_streams(parser: argparse.ArgumentParser) -> None:
-    _add_run_dir(parser)
-    parser.add_argument(
-        "-i", "--files_in", nargs="+", default=["-"], help="streams (default standard input)"
-    )
-
-
 def _add_subfolder(parser: argparse.ArgumentParser) -> None:
     _add_run_dir(parser)
     parser.add_argument("-K", "--subfolder", help="folder of the streams, below RUN_DIR/work")
 
 
 def _loss_tables(suffix: str, parser: argparse.ArgumentParser) -> None:
-    _add_streams(parser)
+    _add_run_dir(parser)
+    parser.add_argument(
+        "-i", "--files_in", nargs="+", default=["-"], help="streams (default standard input)"
+    )
     for name in ("sample", "moment", "quantile"):
         letter = name[0]
         parser.add_argument(f"-{letter}", f"--{letter}{suffix}", help=f"file of the {name} table")

@@ -38,13 +38,6 @@ _NAMES: Final = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40, "CRITICAL"
 _WARNING: Final = 30
 
 
-def _warnings_logged() -> bool:
-    """Whether warnings are severe enough; any level that is not understood lets them pass."""
-    text = os.environ.get(outputs.LOG_LEVEL_VARIABLE, "")
-    level = int(text) if text.isdecimal() else _NAMES.get(text, _WARNING)
-    return level <= _WARNING
-
-
 class ProcessLog:
     """The log of this process.
 
@@ -63,7 +56,10 @@ class ProcessLog:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file: TextIO = path.open("a", encoding="utf-8", errors="backslashreplace")
         self._tool = tool
-        self._warnings = _warnings_logged()
+        # Whether warnings are severe enough; any level that is not understood lets them pass.
+        text = os.environ.get(outputs.LOG_LEVEL_VARIABLE, "")
+        level = int(text) if text.isdecimal() else _NAMES.get(text, _WARNING)
+        self._warnings = level <= _WARNING
         self._write("INFO", _without_the_word(str(dict(options))))
         self._write("INFO", outputs.LOG_STARTING)
 

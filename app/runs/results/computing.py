@@ -18,7 +18,7 @@ from tempfile import TemporaryFile
 import numpy as np
 import structlog
 
-from app.engine.base import Engine
+from app.engine.workers import Workers
 from app.errors import NotFoundError
 from app.losses.analyses import MANY, Analyses, OrderedCalls, taken_inputs
 from app.losses.request import LossRequest
@@ -41,15 +41,8 @@ from core.losses.policy import Policy
 from core.losses.sections import Section, SectionedRun, SectionEnd, SectionResult
 from core.losses.summaries import Reading, SetReports
 
-from .segments import (
-    EVENT_BYTES,
-    READ,
-    Segment,
-    SegmentSums,
-    StoredBytes,
-    segments_of,
-    stream_header,
-)
+from ..store import StoredStream
+from .segments import EVENT_BYTES, READ, Segment, SegmentSums, segments_of, stream_header
 
 _AT_ONCE = 1 << 16
 """Rows that are handed on together."""
@@ -136,7 +129,7 @@ class RunStreams:
         CoreError, StoreDamagedError: one has no header, or is damaged.
     """
 
-    streams: Sequence[StoredBytes]
+    streams: Sequence[StoredStream]
     policy: Policy
 
     @property
@@ -174,7 +167,7 @@ class RunReports:
     """
 
     def __init__(
-        self, request: LossRequest, streams: RunStreams, engine: Engine, proceed: Proceed
+        self, request: LossRequest, streams: RunStreams, engine: Workers, proceed: Proceed
     ) -> None:
         self._request = request
         self._streams = streams
@@ -217,7 +210,7 @@ class RunReports:
             hint="Delete the stream that is wrong, upload the right one, then seal again",
         )
 
-    def _has(self, stream: StoredBytes, event: int) -> bool:
+    def _has(self, stream: StoredStream, event: int) -> bool:
         found: list[bool] = []
         check = Analysis(
             ["events"],

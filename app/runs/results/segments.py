@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from app.engine.request_budget import current_trace
 from app.losses.request import ALGORITHM, LossRequest
@@ -47,6 +47,7 @@ from core.losses.policy import Policy
 from core.losses.summaries import Summariser
 from core.losses.summaries.set_reports import set_policy
 
+from ..store import StoredStream
 from .files import Published
 
 SEGMENT_BYTES = 256 << 20
@@ -64,38 +65,11 @@ Resources = Callable[[], AbstractContextManager[LedgerResources]]
 """Provides what the ledgers of the next segment may use."""
 
 
-class StoredBytes(Protocol):
-    """The bytes of a stored stream that are durable."""
-
-    @property
-    def name(self) -> str:
-        """What messages call the stream."""
-
-    @property
-    def ident(self) -> str:
-        """Id of this upload; a stream that is uploaded again has another."""
-
-    @property
-    def size(self) -> int:
-        """Number of bytes."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether no byte will follow."""
-
-    def read(self, start: int, stop: int) -> bytes:
-        """Return some bytes.
-
-        Raises:
-            StoreDamagedError: they are not those that were stored.
-        """
-
-
 @dataclass(frozen=True, slots=True)
 class Segment:
     """Whole events of a stream, one after another."""
 
-    stream: StoredBytes
+    stream: StoredStream
     header: StreamHeader
     begin: int
     """Byte offset of its first event."""
@@ -107,7 +81,7 @@ class Segment:
             yield self.stream.read(start, min(start + READ, self.end))
 
 
-def stream_header(stream: StoredBytes, policy: Policy) -> StreamHeader | None:
+def stream_header(stream: StoredStream, policy: Policy) -> StreamHeader | None:
     """Return the header of a stored stream; None while it has not arrived.
 
     Raises:
@@ -121,7 +95,7 @@ def stream_header(stream: StoredBytes, policy: Policy) -> StreamHeader | None:
 
 
 def segments_of(
-    stream: StoredBytes, policy: Policy, size: int = SEGMENT_BYTES
+    stream: StoredStream, policy: Policy, size: int = SEGMENT_BYTES
 ) -> Iterator[Segment]:
     """Yield the segments of a stream that nothing to come can change.
 

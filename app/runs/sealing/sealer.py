@@ -237,15 +237,12 @@ class Sealer:
                 if self._stopped.is_set():
                     return
                 tried.add((job.owner, job.ident))
-                self._try(job)
-
-    def _try(self, job: Job) -> None:
-        try:
-            self._do(job)
-        except ServiceError as e:
-            # It is to be had again once its lease is over; others are not to wait for that.
-            log = structlog.get_logger().bind(run=job.run)
-            log.warning("a job of sealing cannot be ended", reason=str(e))
+                try:
+                    self._do(job)
+                except ServiceError as e:
+                    # It is to be had again once its lease is over; others are not to wait for that.
+                    log = structlog.get_logger().bind(run=job.run)
+                    log.warning("a job of sealing cannot be ended", reason=str(e))
 
     def _do(self, job: Job) -> None:
         """Do a job, unless another worker is first."""

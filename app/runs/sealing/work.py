@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
-from app.engine.base import Cluster, Engine
+from app.engine.base import Cluster
 from app.engine.ledger import Hold, Ledger
 from app.engine.request_budget import current_trace
+from app.engine.workers import Workers
 from app.errors import DataChangedError
 from app.http.identity import USER_SCOPES, Identity
 from app.losses.request import LossRequest
@@ -122,7 +123,7 @@ class SealingContext:
     streams: Streams
     records: StateStore
     losses: LossService
-    engine: Engine
+    engine: Workers
     segment: int = SEGMENT_BYTES
     sums_bytes: int = SUMS_BYTES
     tracing: Tracing = NO_TRACING

@@ -291,8 +291,10 @@ class Appending:
             StoreError: the store failed.
         """
         self._told = 0
-        if final:
-            self._complete()
+        if final and self._is_last(self._snapshot) and self._snapshot.fault is None:
+            # All of its bytes have come, and the request ended before it did.
+            with contextlib.suppress(CoreError):
+                self.finish()
         snapshot = self._snapshot
         if not final and (snapshot.offset <= self.record.offset or self._is_last(snapshot)):
             return False
@@ -316,12 +318,6 @@ class Appending:
         To acknowledge them says that the upload is complete, so they wait for its end.
         """
         return snapshot.offset == self._terms.length and not snapshot.complete
-
-    def _complete(self) -> None:
-        """End the stream if all of its bytes have come, and the request ended before it did."""
-        if self._is_last(self._snapshot) and self._snapshot.fault is None:
-            with contextlib.suppress(CoreError):
-                self.finish()
 
     def _with(self, snapshot: Snapshot) -> StreamRecord:
         record = self.record
@@ -381,21 +377,18 @@ class Appending:
             return
         blobs, blob = self._streams.blobs, self.record.blob(self.record.fence)
         with contextlib.suppress(ServiceError):
-            length = self._length()
+            # How many bytes of the blob are part of the stream.
+            found: StreamRecord | None = self.record
+            if self.record.appending:
+                # Another request has continued or deleted it, perhaps.
+                found = self._streams.again(self.record)
+                found = None if found is None else self._streams.settle(found)
+            length = 0 if found is None else found.length_of(self.record.fence)
             if not length:
                 blobs.delete(STREAM, blob)
             elif length < self._stored:
                 # To acknowledge its last bytes was refused.
                 blobs.trim(STREAM, blob, length)
-
-    def _length(self) -> int:
-        """Return how many bytes of the blob are part of the stream."""
-        found: StreamRecord | None = self.record
-        if self.record.appending:
-            # Another request has continued or deleted it, perhaps.
-            found = self._streams.again(self.record)
-            found = None if found is None else self._streams.settle(found)
-        return 0 if found is None else found.length_of(self.record.fence)
 
     def close(self) -> None:
         """Close the blob; no thread may use the append any more."""

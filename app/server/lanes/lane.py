@@ -108,16 +108,13 @@ class Lane:
             except BlockingIOError:
                 return
             if message is None:
-                self._lose()
+                # Note that the acceptor has ended; what it offered is ours, as nobody else has it.
+                self._close(keep_offered=True)
+                while self._offered:
+                    self._take(self._offered.popleft())
             elif message.kind == GIVE:
                 self._offered.append(message)
                 self._send(Message(TAKEN))
-
-    def _lose(self) -> None:
-        """Note that the acceptor has ended; what it offered is ours, as nobody else has it."""
-        self._close(keep_offered=True)
-        while self._offered:
-            self._take(self._offered.popleft())
 
     def _take(self, message: Message) -> None:
         self._peers[message.peer] += 1

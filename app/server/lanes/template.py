@@ -137,16 +137,12 @@ class _Template:
             for spare in self._board.templates:
                 if spare.index == index:
                     return _Template(self._loading, self._board, spare, control).run()
-            _reseed()
+            # Draw other random numbers than the other lanes; Python sees to its own generator.
+            if numpy_random := sys.modules.get("numpy.random"):
+                numpy_random.seed()
             return self._loading.serves(self._board.workers[index], control)
 
         # Once its control channel is closed, the supervisor knows that it will not come.
         with control, contextlib.suppress(OSError):
             fork_for(self._supervisor, run)
         return True
-
-
-def _reseed() -> None:
-    """Draw other random numbers than the other lanes; Python sees to its own generator."""
-    if numpy_random := sys.modules.get("numpy.random"):
-        numpy_random.seed()

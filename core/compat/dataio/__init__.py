@@ -11,8 +11,6 @@ task, start over with every run, and leave ``data_finished`` False if a limit en
 the data, because no read has seen the end.
 """
 
-from __future__ import annotations
-
 from ._base import ExecutionStep as ExecutionStep
 from ._base import Hooks as Hooks
 from ._base import Reader as Reader

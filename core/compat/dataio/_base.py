@@ -104,9 +104,7 @@ class Reader:
         raise NotImplementedError("This reader has no checkpoints.")
 
     def execution_step(
-        self,
-        reader_net_name: str | None = None,
-        external_should_stop: ShouldStop | None = None,
+        self, reader_net_name: str | None = None, external_should_stop: ShouldStop | None = None
     ) -> tuple[ExecutionStep, Callable[[], Any]]:
         """A task that reads to the end, and a function that returns a thread's current record.
 

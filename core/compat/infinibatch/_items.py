@@ -239,10 +239,7 @@ class FixedBatchIterator(OneSource):
     """
 
     def __init__(
-        self,
-        source_iterator: CheckpointableIterator,
-        batch_size: int,
-        drop_last: bool = False,
+        self, source_iterator: CheckpointableIterator, batch_size: int, drop_last: bool = False
     ) -> None:
         super().__init__(source_iterator)
         self._size = positive(batch_size, "batch_size")

@@ -45,11 +45,7 @@ _ITEM, _END, _FAILED = range(3)
 
 
 def _prefetch(
-    connection: Connection,
-    source: CheckpointableIterator,
-    skip: int,
-    window: int,
-    credit: int,
+    connection: Connection, source: CheckpointableIterator, skip: int, window: int, credit: int
 ) -> None:
     """Main function of the process: produces the items it has credit for.
 

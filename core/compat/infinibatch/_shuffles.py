@@ -111,8 +111,7 @@ class BlockwiseShuffleIterator(SelectManyIterator):
 class _MersenneSlots:
     """The slots of ``random.Random(seed).randrange(size)``; a place is the words drawn."""
 
-    def __init__(self, seed: Seed, size: int, index: int, place: int) -> None:
-        del index
+    def __init__(self, seed: Seed, size: int, _index: int, place: int) -> None:
         self._random = CountedRandom(seed.value)
         self._random.skip(place)
         self.place = place
@@ -137,8 +136,7 @@ class _CounterSlots:
 
     place = 0
 
-    def __init__(self, seed: Seed, size: int, index: int, place: int) -> None:
-        del place
+    def __init__(self, seed: Seed, size: int, index: int, _place: int) -> None:
         self._key = seed.key("buffered")
         self._size = size
         self._index = index

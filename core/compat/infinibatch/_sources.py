@@ -22,8 +22,7 @@ def _check_rank(num_instances: int, instance_rank: int) -> None:
     positive(num_instances, "num_instances")
     if not 0 <= instance_rank < num_instances:
         raise ArgumentError(
-            f"invalid instance_rank {instance_rank}",
-            hint=f"It is from 0 to {num_instances - 1}.",
+            f"invalid instance_rank {instance_rank}", hint=f"It is from 0 to {num_instances - 1}."
         )
 
 
@@ -193,8 +192,7 @@ class _CounterPasses:
         self._permutation: Permutation | None = None
         self._epoch = self._chunk = -1
 
-    def place(self, epoch: int, offset: int, oldest: int) -> int:
-        del oldest
+    def place(self, epoch: int, offset: int, _oldest: int) -> int:
         if self._permutation is None or self._epoch != epoch:
             self._permutation = Permutation(self._n, self._key.child(epoch))
             self._epoch, self._chunk = epoch, -1
@@ -206,8 +204,7 @@ class _CounterPasses:
         place: int = self._places[within]
         return place
 
-    def save(self, epoch: int) -> list[Any]:
-        del epoch
+    def save(self, _epoch: int) -> list[Any]:
         return self._seed.save()
 
 

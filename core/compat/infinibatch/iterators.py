@@ -1,7 +1,5 @@
 """infinibatch's iterators: its names, arguments, types and order, with small checkpoints."""
 
-from __future__ import annotations
-
 from ._base import CheckpointableIterator
 from ._bucketed import BucketedReadaheadBatchIterator
 from ._items import (

@@ -175,12 +175,7 @@ def _deviation(squares: float, count: float) -> float:
 
 @kernel
 def annual_losses(
-    moments: Floats,
-    weights: Floats,
-    groups: Indices,
-    periods: int,
-    sizes: Indices,
-    results: Floats,
+    moments: Floats, weights: Floats, groups: Indices, periods: int, sizes: Indices, results: Floats
 ) -> None:
     """Mean, standard deviation and sums of squares of annual losses.
 

@@ -95,13 +95,7 @@ def report_fault(
 
 @subkernel
 def _pair_fault(
-    i: int,
-    sidx: Sidx,
-    losses: Losses,
-    rules: Record,
-    marks: Flags,
-    specials: int,
-    last: int,
+    i: int, sidx: Sidx, losses: Losses, rules: Record, marks: Flags, specials: int, last: int
 ) -> int:
     """What is wrong with pair ``i``, given the special ids and the sample before it."""
     r = rules[0]

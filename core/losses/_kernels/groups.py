@@ -194,13 +194,7 @@ def _take_cells(samples: int, sums: Sums, cells: Cells, k: int) -> int:
 
 @kernel
 def sum_cells(
-    keys: Indices,
-    places: Indices,
-    arena: Arena,
-    samples: int,
-    width: int,
-    sums: Sums,
-    cells: Cells,
+    keys: Indices, places: Indices, arena: Arena, samples: int, width: int, sums: Sums, cells: Cells
 ) -> int:
     """Add up the groups of sorted references; return the cells.
 

@@ -94,11 +94,7 @@ def refer_to_blocks(
 
 @kernel
 def find_events(
-    words: npt.NDArray[np.int32],
-    stop: int,
-    samples: int,
-    width: int,
-    events: npt.NDArray[np.int32],
+    words: npt.NDArray[np.int32], stop: int, samples: int, width: int, events: npt.NDArray[np.int32]
 ) -> int:
     """Collect the events of blocks as they come; with empty ``events`` only count them."""
     at = ZERO

@@ -5,8 +5,6 @@ told apart by content. Bytes come in and arrays go out; what cannot be used is a
 ``InputError`` that names the line of a csv, or the byte of a packed file.
 """
 
-from __future__ import annotations
-
 from .occurrence import EventIndex as EventIndex
 from .occurrence import EventRates as EventRates
 from .occurrence import Occurrence as Occurrence

@@ -101,11 +101,7 @@ class TextTable:
 
 
 def decode_texts(
-    data: Data,
-    source: str | None,
-    needed: Sequence[str] | None = None,
-    *,
-    comments: bool = False,
+    data: Data, source: str | None, needed: Sequence[str] | None = None, *, comments: bool = False
 ) -> TextTable:
     """Read a csv with a header, or columns of any types.
 

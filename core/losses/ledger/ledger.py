@@ -137,7 +137,12 @@ class Ledger:
         capacity = self._capacity()
         while self.used + needed > max(capacity, len(self.arena.words)):
             if not self._extend(self.budget):
-                self._spill()
+                if self.spill is None:
+                    raise self._beyond(
+                        f"the ledger needs more memory than its budget of {in_units(self.budget)}",
+                        "Raise memory_budget, or let it spill to a disk",
+                    )
+                self.write_run()
                 s["ledger_words"] = 0
                 break
             capacity = self._capacity()
@@ -286,12 +291,7 @@ class Ledger:
         return self.has_room(_REFERENCE_BYTES * self._count_references())
 
     def _refer_to(
-        self,
-        begin: int,
-        words: npt.NDArray[np.int32],
-        first: int,
-        keys: Indices,
-        places: Indices,
+        self, begin: int, words: npt.NDArray[np.int32], first: int, keys: Indices, places: Indices
     ) -> int:
         """Make references to words that begin at ``begin``; return the number after the last."""
         if first == len(keys):
@@ -301,14 +301,6 @@ class Ledger:
         return first + count
 
     # -- runs --------------------------------------------------------------------
-
-    def _spill(self) -> None:
-        if self.spill is None:
-            raise self._beyond(
-                f"the ledger needs more memory than its budget of {in_units(self.budget)}",
-                "Raise memory_budget, or let it spill to a disk",
-            )
-        self.write_run()
 
     def write_run(self) -> None:
         """Move the arena's stretches to runs: spilled if they can be, else in memory.

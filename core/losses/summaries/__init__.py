@@ -4,8 +4,6 @@
 all partitions of a run. :class:`SetReports` computes reports in the same pass.
 """
 
-from __future__ import annotations
-
 from .item_partitions import ItemPartitions as ItemPartitions
 from .item_partitions import JoinedSummaries as JoinedSummaries
 from .item_partitions import Reading as Reading

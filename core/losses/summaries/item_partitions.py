@@ -68,12 +68,7 @@ class ItemPartitions(ABC):
     """
 
     def __init__(
-        self,
-        names: Sequence[str],
-        sets: SummarySets,
-        reading: Reading,
-        *,
-        indexed: bool = False,
+        self, names: Sequence[str], sets: SummarySets, reading: Reading, *, indexed: bool = False
     ) -> None:
         self._header = CommonHeader(names)
         self._ends: list[StreamEnd | None] = [None for _ in names]

@@ -26,16 +26,7 @@ from ..options import (
     refused_always,
     seed,
 )
-from ..stage import (
-    BuildContext,
-    Operation,
-    Options,
-    Sample,
-    Sizing,
-    StageSpec,
-    always,
-    located,
-)
+from ..stage import BuildContext, Operation, Options, Sample, Sizing, StageSpec, always, located
 
 MAX_BATCH = 1 << 20
 MAX_READ_AHEAD = 1_000_000
@@ -242,8 +233,5 @@ PREFETCH = Operation(
 )
 
 DELAY = Operation(
-    name="delay",
-    takes="either",
-    options={"seconds": Option(finite, 0.0)},
-    complete=_refuse_delay,
+    name="delay", takes="either", options={"seconds": Option(finite, 0.0)}, complete=_refuse_delay
 )

@@ -201,13 +201,13 @@ def test_what_one_worker_holds_counts_for_all(tmp_path: Path) -> None:
     first, second = (create_app(settings, board, slot).parts for slot in board.workers)
     first.throttle.enter("alice")
     first.losses.buffers.take("bob", 2)
-    assert second.throttle.running_of("alice") == 1
-    assert second.losses.ledger.held_by("bob") == 2 * settings.buffer_bytes
+    assert second.throttle._tally.of("alice") == 1
+    assert second.losses.ledger._tally.of("bob") == 2 * settings.buffer_bytes
     second.losses.buffers.take("carol", 2)
     with pytest.raises(BusyError):
         second.losses.buffers.take("dave", 1)
     board.workers[0].clear()
-    assert (second.throttle.running, second.losses.ledger.held_by("bob")) == (0, 0)
+    assert (second.throttle.running, second.losses.ledger._tally.of("bob")) == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -159,7 +160,7 @@ def test_counters_learn_of_what_was_exceeded_and_cancelled(gone: threading.Event
 
 
 def test_held_bytes_are_charged_to_the_owner_in_steps(gone: threading.Event) -> None:
-    ledger = Charge()
+    ledger: Any = Charge()
     budgets = Budgets(BudgetLimits(memory=1 << 30), ledger)
     with budgets.of_request("ann", gone) as budget, budget.in_thread() as mine:
         mine.hold("small", CHARGE_BYTES - 1)
@@ -179,7 +180,7 @@ def test_held_bytes_are_charged_to_the_owner_in_steps(gone: threading.Event) -> 
 def test_memory_is_charged_until_the_last_thread_has_noticed_the_end(
     gone: threading.Event,
 ) -> None:
-    ledger = Charge()
+    ledger: Any = Charge()
     holds, goes_on = threading.Event(), threading.Event()
 
     def work() -> None:

@@ -67,7 +67,7 @@ def test_buffers_are_in_the_ledger() -> None:
     ledger = Ledger(1 << 20, 1 << 20)
     buffers = Buffers(6, 4096, ledger, share=4)
     taken = buffers.take(ALICE, 4)
-    assert ledger.held_by(ALICE) == 4 * 4096
+    assert ledger._tally.of(ALICE) == 4 * 4096
     with pytest.raises(ShareExceededError):
         buffers.take(ALICE, 1)
     buffers.give_back(ALICE, taken)

@@ -29,9 +29,9 @@ def test_what_was_used_last_is_kept_as_far_as_it_fits() -> None:
     for key, nbytes in (("a", 40), ("b", 40), ("a", 40), ("c", 40), ("a", 40), ("b", 40)):
         assert maker.get(key, nbytes) == key.upper()
     assert maker.made == ["a", "b", "c", "b"]
-    assert ledger.held_for("test") == 80
+    assert ledger.purposes().get("test", 0) == 80
     maker.get("large", 500)
-    assert ledger.held_for("test") == 500
+    assert ledger.purposes().get("test", 0) == 500
 
 
 def test_a_number_of_values_is_kept() -> None:
@@ -47,7 +47,7 @@ def test_a_value_that_is_forgotten_or_fails_is_made_again() -> None:
     maker.get("a", 10)
     maker.kept.forget("a")
     maker.kept.forget("never there")
-    assert ledger.held_for("test") == 0
+    assert ledger.purposes().get("test", 0) == 0
     maker.get("a", 10)
     assert maker.made == ["a", "a"]
 
@@ -63,8 +63,8 @@ def test_the_ledger_gets_room_back_and_values_without_room_are_not_kept() -> Non
     maker = Maker(Kept(ledger, 100, purpose="test"))
     maker.get("a", 60)
     with ledger.hold("somebody", 80, "work"):
-        assert ledger.held_for("test") == 0
+        assert ledger.purposes().get("test", 0) == 0
         assert maker.get("a", 60) == "A"
-        assert ledger.held_for("test") == 0
+        assert ledger.purposes().get("test", 0) == 0
         with pytest.raises(BusyError):
             ledger.hold("another", 30, "work")

@@ -14,12 +14,13 @@ from app.tally import Column, Table
 def test_what_is_released_can_be_held_again() -> None:
     ledger = Ledger(100, 100)
     with ledger.hold("alice", 60, "bodies") as hold:
-        assert (ledger.held, ledger.held_by("alice"), ledger.held_for("bodies")) == (60, 60, 60)
+        assert (ledger.held, ledger._tally.of("alice")) == (60, 60)
+        assert ledger.purposes() == {"bodies": 60}
         hold.grow(40)
         hold.shrink(70)
         assert (ledger.held, hold.nbytes, ledger.peak) == (30, 30, 100)
     hold.release()
-    assert (ledger.held, ledger.owners, ledger.held_for("bodies")) == (0, 0, 0)
+    assert (ledger.held, ledger.owners, ledger.purposes().get("bodies", 0)) == (0, 0, 0)
     ledger.hold("bob", 100, "bodies").release()
 
 
@@ -28,7 +29,7 @@ def test_a_peak_counts_from_when_it_began() -> None:
     with ledger.hold("ann", 10, "bodies"):
         ledger.hold("ann", 80, "bodies").release()
         assert ledger.peak == 90
-        ledger.begin_peak()
+        ledger.peak = ledger.held
         assert ledger.peak == 10
         ledger.hold("ann", 5, "bodies").release()
     assert ledger.peak == 15
@@ -83,7 +84,7 @@ def test_threads_count_exactly() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert (ledger.held, ledger.owners, ledger.held_for("bodies")) == (0, 0, 0)
+    assert (ledger.held, ledger.owners, ledger.purposes().get("bodies", 0)) == (0, 0, 0)
 
 
 def test_a_refusal_names_the_setting_that_would_help_and_sizes_that_can_be_read() -> None:
@@ -103,7 +104,7 @@ def test_the_limit_and_the_shares_are_those_of_all_processes() -> None:
     hold = second.hold("bob", 40, "json")
     with pytest.raises(BusyError):
         second.hold("carol", 11, "json")
-    assert (first.held, second.held, second.held_for("bodies")) == (90, 90, 0)
+    assert (first.held, second.held, second.purposes().get("bodies", 0)) == (90, 90, 0)
     hold.release()
     table.clear(0)
     assert second.held == 0

@@ -81,7 +81,7 @@ def read(
         return asyncio.run(run())
     finally:
         threads.close()
-        assert ledger.held_by("alice") == 0
+        assert ledger._tally.of("alice") == 0
 
 
 def test_an_object_in_pieces() -> None:

@@ -32,14 +32,14 @@ def test_an_owner_has_its_share_of_requests_in_progress() -> None:
     throttle.enter("bob")
     throttle.leave("alice")
     throttle.enter("alice")
-    assert (throttle.running, throttle.running_of("alice")) == (3, 2)
+    assert (throttle.running, throttle._tally.of("alice")) == (3, 2)
     throttle.enter("carol")
     with pytest.raises(BusyError) as full:
         throttle.enter("dave")
     assert problem_of(full.value).members["setting"] == "THALWEG_MAX_REQUESTS"
     for owner in ("alice", "alice", "bob", "carol"):
         throttle.leave(owner)
-    assert (throttle.running, throttle.running_of("alice")) == (0, 0)
+    assert (throttle.running, throttle._tally.of("alice")) == (0, 0)
     assert throttle.refused == {"requests": 2}
     assert throttle.headers("alice") == {}
 
@@ -99,7 +99,7 @@ def test_both_limits_are_those_of_all_processes() -> None:
     )
     first.enter("alice")
     second.enter("alice")
-    assert (first.running, first.running_of("alice")) == (2, 2)
+    assert (first.running, first._tally.of("alice")) == (2, 2)
     with pytest.raises(ShareExceededError):
         second.enter("alice")
     second.enter("bob")

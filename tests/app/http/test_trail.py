@@ -22,7 +22,7 @@ from app.http.guard import Guard
 from app.http.keys import Keys
 from app.http.origins import Origins
 from app.http.throttle import Throttle
-from app.http.trail import CHANGES, UNCHANGING
+from app.http.trail import CHANGES
 from app.main import ROUTERS, create_app
 from app.server.body import ClientDisconnected
 from app.server.drain import DRAIN_EXTENSION, Drain
@@ -73,6 +73,22 @@ RESULTS = {
     ("POST", "/v1/portfolios/loss-sets"): ("refused", "refused"),
 }
 """Results of a request and of its repetition, where they are not ``created``, ``existed``."""
+
+UNCHANGING = {
+    ("POST", "/v1/losses"),
+    ("PUT", "/v1/losses"),
+    ("PUT", "/v1/losses/{report}"),
+    ("POST", "/v1/losses/{report}"),
+    ("POST", "/v1/datasets/{ident}/tiles"),
+    ("POST", "/v1/datasets/{ident}/plan"),
+    ("POST", "/v1/datasets/{ident}/reduce"),
+    ("POST", "/v1/portfolios/query"),
+    ("POST", "/console/sign-in"),
+    ("POST", "/console/sign-out"),
+    ("POST", "/v1/tokens/inspect"),
+    ("POST", "/v1/tokens/refresh"),
+}
+"""Requests with other methods than GET and HEAD that change none."""
 
 
 class Audited:

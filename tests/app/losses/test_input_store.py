@@ -177,7 +177,7 @@ def test_a_stored_file_is_charged_while_it_is_parsed_again(blobs: FileBlobStore)
     assert inputs(ledger).occurrence(alice, few.digest, 1).periods == 1
     with pytest.raises(TooLargeError, match="for inputs"):
         inputs(ledger).occurrence(alice, many.digest, 9_999)
-    assert ledger.held == ledger.held_for("cached")
+    assert ledger.held == ledger.purposes().get("cached", 0)
     assert ledger.peak > 0
 
 
@@ -190,10 +190,10 @@ def test_what_stays_parsed_is_charged_and_given_up_where_others_need_its_memory(
     stored = [inputs.put(alice, "return_periods", f"{n}\n5\n".encode()).digest for n in (7, 8)]
     years = [inputs.parsed(alice, "return_periods", digest) for digest in stored]
     one, both = ledger.held // 2, ledger.held
-    assert ledger.held_for("cached") == both > 0
+    assert ledger.purposes().get("cached", 0) == both > 0
     assert inputs.parsed(alice, "return_periods", stored[1]) is years[1]
     with ledger.hold("bob", ledger.limit - one, "bodies"):
-        assert ledger.held_for("cached") == one
+        assert ledger.purposes().get("cached", 0) == one
         assert inputs.parsed(alice, "return_periods", stored[1]) is years[1]
         with pytest.raises(BusyError):
             ledger.hold("carol", one + 1, "bodies")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from app.losses import passes
 from app.losses.passes import make_pass
 from app.losses.request import LossRequest
 from core.errors import LimitError
@@ -19,7 +20,7 @@ STREAM = Stream(
 ).encode()
 
 
-def summarise(event_bytes: int) -> int:
+def summarise() -> int:
     rows = 0
 
     def count(_set: int | None, _report: str, more: object) -> None:
@@ -27,15 +28,17 @@ def summarise(event_bytes: int) -> int:
         rows += len(more)  # type: ignore[arg-type]
 
     request = LossRequest(reports=("selt",), sets=SETS)
-    items = make_pass(request, count, lambda *_: None, None, event_bytes)
+    items = make_pass(request, count, lambda *_: None, None)
     items.receive(memoryview(STREAM))
     items.close()
     return rows
 
 
-def test_the_sums_of_an_event_are_bounded() -> None:
+def test_the_sums_of_an_event_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row of sums for each summary that the event touches, beyond the first MiB of rows."""
+    monkeypatch.setattr(passes, "EVENT_BYTES", MIB)
     with pytest.raises(LimitError, match="the sums of the event take more than") as caught:
-        summarise(MIB)
+        summarise()
     assert caught.value.event == 1
-    assert summarise(2 * MIB) == 2 * len(ITEMS)
+    monkeypatch.setattr(passes, "EVENT_BYTES", 2 * MIB)
+    assert summarise() == 2 * len(ITEMS)

@@ -362,7 +362,7 @@ def test_a_turn_of_a_thread_ends_while_bytes_are_left(monkeypatch: pytest.Monkey
         body = SocketLike()
         desk = Desk(body=body)
         turns: list[int] = []
-        desk.pump._progress = turns.append
+        desk.pump.progress = turns.append
         async with running(desk) as task:
             desk.body.send(bytes(8 * BIG), end=True)
             await task

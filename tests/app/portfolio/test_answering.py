@@ -438,11 +438,11 @@ def test_insured_values_are_converted_with_the_losses_and_have_no_weight(desk: D
 def test_what_was_prepared_is_given_up_when_memory_is_short(desk: Desk) -> None:
     ledger = desk.parts.ledger
     desk.ask(report="layers", programme=TOWER)
-    held = ledger.held_for("portfolio")
+    held = ledger.purposes().get("portfolio", 0)
     assert held > 0
     while ledger._reclaim():
         pass
-    assert ledger.held_for("portfolio") == 0
+    assert ledger.purposes().get("portfolio", 0) == 0
     answer = desk.ask(report="layers", programme=TOWER)
     assert answer.status_code == 200
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from app.runs.results.files import Published
+from app.runs.store import StoredStream
 from app.state.ownership import Namespaces
 from tests.app.state.memory import MemoryStateStore
 from tests.app.state.memory_blobs import MemoryBlobStore
@@ -31,12 +33,13 @@ class StreamInMemory:
         return self.data[start:stop]
 
 
-def streams_of(*contents: bytes) -> list[StreamInMemory]:
+def streams_of(*contents: bytes, complete: bool = True) -> list[StoredStream]:
     """Complete streams, one a partition."""
-    return [
-        StreamInMemory(data, f"partition {number}", str(number))
+    streams: list[Any] = [
+        StreamInMemory(data, f"partition {number}", str(number), complete)
         for number, data in enumerate(contents, 1)
     ]
+    return streams
 
 
 class Files:

@@ -28,6 +28,7 @@ from fastapi.responses import JSONResponse
 from app.server.drain import drain_of
 from app.server.responses import ExchangeResponse
 from app.server.board import Board
+from app.server.limits import ServerLimits
 from app.server.serve import serve
 
 app = FastAPI()
@@ -78,8 +79,7 @@ def create(slot):
 
 if __name__ == "__main__":
     workers, seconds, delay = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
-    uds = sys.argv[4] if len(sys.argv) > 4 else None
-    sys.exit(serve(create, port=0, uds=uds, board=Board([""] * workers),
+    sys.exit(serve(create, port=0, board=Board([""] * workers), limits=ServerLimits(),
                    drain_seconds=seconds, drain_delay=delay))
 """
 
@@ -194,19 +194,6 @@ def test_clients_that_connect_during_a_long_turn_are_accepted_in_the_next(tmp_pa
         assert Answer(held).status == 200
         turns = sorted(Answer(client).json() for client in clients)
     assert turns[-1] - turns[0] < len(clients) // 2
-
-
-def test_unix_sockets(tmp_path: Path) -> None:
-    path = tmp_path / "socket"
-    with command(tmp_path, 1, 1, 0, path) as server:
-        assert server.first == f"listening on unix:{path}\n"
-        with socket.socket(socket.AF_UNIX) as client:
-            client.connect(str(path))
-            client.sendall(head("/ready", "Connection: close", method="GET"))
-            assert Answer(client).status == 200
-        server.term()
-        assert server.end()[0] == 0
-    assert not path.exists()
 
 
 def test_drain() -> None:

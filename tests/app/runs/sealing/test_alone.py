@@ -86,7 +86,7 @@ def test_memory_is_lent_and_comes_back_when_the_process_ends() -> None:
     lent = LentLedger(there, 100, 60)
     there.send(None)
     hold = lent.hold("alice", 40, "sealing")
-    assert (ledger.held_by("alice"), lent.held) == (40, 40)
+    assert (ledger._tally.of("alice"), lent.held) == (40, 40)
     other = ledger.hold("alice", 15, "posts")
     with pytest.raises(ShareExceededError):
         hold.grow(10)

@@ -124,7 +124,7 @@ def test_sums_that_need_more_memory_than_is_usual_get_it(
         ends.append(get(service, f"/v1/runs/{run.id}/reports/ept").content)
     assert ends[0] == ends[1]
     ledger = service.sealer.sealing.losses.ledger
-    assert ledger.held == ledger.held_for("cached")
+    assert ledger.held == ledger.purposes().get("cached", 0)
 
 
 def test_reports_have_entity_tags_and_ranges(service: Uploads, case: RunCase) -> None:

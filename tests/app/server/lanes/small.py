@@ -27,6 +27,7 @@ import structlog
 import app.server.serve as serving
 from app.server import supervisor
 from app.server.board import Board
+from app.server.limits import ServerLimits
 from app.server.lanes import template
 from app.server.lanes.channel import HELLO
 from app.server.lanes.table import Rule, Table
@@ -131,7 +132,7 @@ def create(slot):
 rules = [Rule(f"^/{lane}", {"GET": lane}) for lane in ("quick", "long")]
 lanes = serving.Lanes(import_all, compiling, lambda: None, lambda: Table(rules), options["memory"])
 board = Board(options["lanes"])
-sys.exit(serving.serve(create, port=0, board=board, lanes=lanes,
+sys.exit(serving.serve(create, port=0, board=board, lanes=lanes, limits=ServerLimits(),
                drain_seconds=options.get("drain", 5.0), drain_delay=options.get("delay", 0.0)))
 """
 
