@@ -169,6 +169,7 @@ def test_a_filter_without_end_can_be_cancelled(meter: Meter) -> None:
         stage.take(stage.initial, 1)
 
 
+@pytest.mark.once
 def test_elements_and_random_draws_count_one_turn_at_a_time(meter: Meter) -> None:
     many = SelectMany(metered(lines(1000, 2000), "0.source"), field="text")
     block, _ = many.take(many.initial, 2_000_000)

@@ -21,7 +21,9 @@ def everything(stage: Indexed, name: str = "index") -> list[int]:
     return [int(each) for each in column]
 
 
-@pytest.mark.parametrize("n", [0, 1, 10, 1023, 1024, 1025, 5000, 140_000])
+@pytest.mark.parametrize(
+    "n", [0, 1, 10, 1023, 1024, 1025, 5000, pytest.param(140_000, marks=pytest.mark.once)]
+)
 def test_every_item_is_on_one_side(n: int) -> None:
     sides = [everything(Split(CounterSource(n), fraction=0.3, part=part)) for part in PARTS]
     assert all(side == sorted(side) for side in sides)
@@ -44,6 +46,7 @@ def test_a_larger_fraction_only_adds_to_the_validation() -> None:
     assert sides[0] < sides[1] < sides[2]
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("fraction", [0.01, 0.1, 0.5, 0.9])
 def test_the_share_is_what_was_asked_for(fraction: float) -> None:
     n = 100_000

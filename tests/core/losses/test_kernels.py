@@ -17,14 +17,17 @@ from core.losses._kernels import seen as seen_kernels
 from core.losses._kernels.rows import event_rate
 from core.losses.parameters import locate_quantiles, make_scratch
 from core.losses.seen import SeenEvents
-from tests.scale import BOUNDS_CHECKED, PURE_PYTHON, examples, half
+from tests.scale import BOUNDS_CHECKED, PURE_PYTHON, THOROUGH, examples, half
 
 F = TypeVar("F", bound=Callable[..., Any])
 Floats = npt.NDArray[np.floating]
 SEEDS = st.integers(0, 2**32 - 1)
 INT_MAX = 2**31 - 1
-WIDTHS = [4] if BOUNDS_CHECKED else [4, 8]
-"""Of losses; each is compiled anew, and no index depends on it."""
+pytestmark = pytest.mark.skipif(
+    BOUNDS_CHECKED, reason="each kernel is compiled anew, and plain Python checks its indices too"
+)
+WIDTHS = [4, 8] if PURE_PYTHON or THOROUGH else [4]
+"""Of losses; kernels are compiled anew for each."""
 widths = pytest.mark.parametrize("width", WIDTHS)
 
 

@@ -104,6 +104,7 @@ def test_a_sample_that_cannot_be_is_refused_and_not_written(wrong: int) -> None:
             ask(Subject([member], 1))
 
 
+@pytest.mark.once
 def test_groups_that_do_not_fit_together_come_one_after_the_other() -> None:
     losses = {(e, b, s): float(e + b) for e in range(1, 61) for b in (1, 2) for s in range(1, 101)}
     case = SetCase(100, losses, 60, tuple((p, 0, p) for p in range(1, 61)))
@@ -127,6 +128,7 @@ def test_groups_that_do_not_fit_together_come_one_after_the_other() -> None:
     assert asked == [2]
 
 
+@pytest.mark.once
 def test_a_group_that_does_not_fit_is_refused_before_it_is_held() -> None:
     losses = {(e, 1, s): 1.0 for e in range(1, 201) for s in range(1, 101)}
     case = SetCase(100, losses, 200, tuple((p, 0, p) for p in range(1, 201)))

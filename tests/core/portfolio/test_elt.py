@@ -150,6 +150,7 @@ def test_rows_of_two_tables_are_independent_though_both_are_summary_1() -> None:
     assert abs(correlation[0, 1]) < SIX / math.sqrt(MANY)
 
 
+@pytest.mark.once
 def test_rates_that_may_be_return_periods_are_told() -> None:
     note, *_ = simulate("7,200,10,2,3,100", "8,0.5,10,2,3,100", samples=1).notes
     assert "1 of 2 events" in note
@@ -225,6 +226,7 @@ def test_occurrences_have_the_frequency_asked_for(
     assert not rows.dates.any()
 
 
+@pytest.mark.once
 def test_counts_of_a_poisson_process_have_its_chances() -> None:
     count = 50_000
     made = simulate("7,1.5,10,2,3,100", periods=count, samples=1)
@@ -234,6 +236,7 @@ def test_counts_of_a_poisson_process_have_its_chances() -> None:
         assert abs(seen - count * chance) < SIX * math.sqrt(count * chance) + 1
 
 
+@pytest.mark.once
 def test_losses_do_not_move_occurrences() -> None:
     ours = simulate("7,0.5,10,2,3,100", "8,0.2,1,0,0,5").calendar.occurrences
     other = simulate("7,0.5,99,0,0,100", "8,0.2,1,1,0,50").calendar.occurrences
@@ -241,6 +244,7 @@ def test_losses_do_not_move_occurrences() -> None:
     assert ours.periods.tolist() == sorted(ours.periods)
 
 
+@pytest.mark.once
 def test_events_that_never_happen_are_counted() -> None:
     made = simulate(LINE, "8,0,10,2,3,100", "9,1e-12,10,2,3,100")
     assert made.table.event_ids.tolist() == [7]

@@ -167,6 +167,7 @@ def test_a_mean_of_whole_numbers_is_their_sum_divided() -> None:
     np.testing.assert_array_equal(mean, frames.sum(0, dtype="f8") / 37)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("spec", [{"op": "std", "over": "pixels"}, {"op": "com"}])
 def test_small_frames_are_reduced_some_at_a_time(spec: dict[str, Any]) -> None:
     frames = np.zeros((40_000, 1, 1), "f4")

@@ -301,6 +301,7 @@ def test_sums_beyond_the_width_are_refused(width: int, loss: float) -> None:
         run([stream.encode()], sets_of((1, 9, 2), (2, 9, 2)), policy=Policy(float_width=width))
 
 
+@pytest.mark.once
 def test_the_memory_of_an_event_is_bounded() -> None:
     blocks = [Block(1, item, ((-3, 1.0), (1, 1.0))) for item in range(1, 200)]
     stream = Stream("loss", 1000, 4, tuple(blocks))
@@ -311,6 +312,7 @@ def test_the_memory_of_an_event_is_bounded() -> None:
     assert caught.value.event == 1
 
 
+@pytest.mark.once
 def test_memory_follows_the_summaries_an_event_touches_not_all_there_are() -> None:
     count = 100_000
     ids = np.arange(1, count + 1, dtype=np.int32)
