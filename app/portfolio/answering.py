@@ -238,7 +238,7 @@ class Answers:
             notes += shortened(found[1].pieces)
             yield from found
         elif query.report == "uncertainty":
-            doubts = self._uncertainty(asked, prepared)
+            doubts = self._uncertainty(asked, prepared, layered)
             notes += noisy(doubts.pieces)
             yield doubts
         else:
@@ -262,8 +262,7 @@ class Answers:
         else:
             losses, joined = made(layered.recoveries, query.of)
             cells = cells_of(losses, layered.subject.parts, whole.groups, joined)
-            groups = (0, whole.groups)
-            of_cells = report_cells(cells, whole, groups, question)
+            of_cells = report_cells(cells, whole, (0, whole.groups), question)
             rolled = chain(*zip(*of_cells, strict=True))
         found: dict[str, list[Rows]] = {name: [] for name in question.reports}
         for report, rows in rolled:
@@ -291,12 +290,16 @@ class Answers:
         yield Table(CONTRIBUTIONS, rows, grouping.info, _WIDEST)
         yield Table(KEYS, [each.keys for each in found], None, _WIDEST)
 
-    def _uncertainty(self, asked: Asked, prepared: Prepared) -> Table:
+    def _uncertainty(self, asked: Asked, prepared: Prepared, layered: Layered | None) -> Table:
         """Return the bands of averages and points of groups."""
         query, (grouping, subject) = asked.query, prepared
         years = tuple(_years(query, subject) or ())
         doubt = Doubt(years, query.confidence, query.tolerance, seed=query.seed)
-        pieces = bands(subject, doubt, OrderedCalls(self.engine))
+        cells = None
+        if layered is not None and query.of != "gross":
+            losses, joined = made(layered.recoveries, query.of)
+            cells = cells_of(losses, layered.subject.parts, subject.groups, joined)
+        pieces = bands(subject, doubt, OrderedCalls(self.engine), cells)
         rows = [_numbered(piece, grouping) for piece in pieces]
         return Table(BANDS, rows, grouping.info, _WIDEST)
 

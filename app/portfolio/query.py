@@ -129,7 +129,7 @@ class Query(BaseModel):
         {}, description="Events of each peril, for ReinsPeril and hours clauses"
     )
     of: Literal["gross", "net", "ceded"] = Field(
-        "gross", description="Losses of averages, curves and periods: before or after the programme"
+        "gross", description="Losses of groups: before or after the programme"
     )
     insured_value: str | None = given("Dimension with the insured values, where groups are risks")
     float_width: Literal[4, 8] | None = given("Bytes of an amount; those of the sets without")
@@ -165,12 +165,13 @@ class Query(BaseModel):
         return query
 
 
-_GROUPS = ("averages", "curves", "periods", "summary", "contributions")
+_ROLLED = ("averages", "curves", "periods", "summary")
+_GROUPS = (*_ROLLED, "contributions", "uncertainty")
 USES: Mapping[str, Sequence[str]] = {
     "curves": ("curves", "summary", "contributions"),
     "return_periods": ("curves", "summary", "contributions", "uncertainty"),
     "tvar": ("curves", "summary"),
-    "float_width": _GROUPS[:-1],
+    "float_width": _ROLLED,
     "of": _GROUPS,
     **dict.fromkeys(("programme", "perils"), (*_GROUPS, "layers", "recoveries")),
     "insured_value": (*_GROUPS, "layers", "recoveries"),

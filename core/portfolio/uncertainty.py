@@ -109,13 +109,19 @@ class _Estimates(NamedTuple):
     """Of OEP and AEP, each of shape (replicates, 3, return periods)."""
 
 
-def bands(subject: Subject, doubt: Doubt, apply: ParallelMap[Any, Any] = map) -> Iterator[Rows]:
+def bands(
+    subject: Subject,
+    doubt: Doubt,
+    apply: ParallelMap[Any, Any] = map,
+    cells: Cells | None = None,
+) -> Iterator[Rows]:
     """Yield the rows of ``BANDS`` of each group, in their order.
 
     Args:
         subject: what groups lose.
         doubt: bands wanted.
         apply: calls a function for each task, in any number of threads.
+        cells: of all groups, in place of those of the subject, such as its net losses.
 
     Raises:
         InputError: a sum is beyond float64, or a return period beyond all periods.
@@ -123,11 +129,22 @@ def bands(subject: Subject, doubt: Doubt, apply: ParallelMap[Any, Any] = map) ->
     """
     for group in range(subject.groups):
         with Scope("bands"):
-            cells = subject.cells(group, group + 1, apply)
-            current().hold("bands", _CELL_BYTES * len(cells.samples))
-            rows = bands_of(cells, subject.calendar, subject.samples, doubt, apply)
+            if cells is None:
+                of_group = subject.cells(group, group + 1, apply)
+            else:
+                of_group = _of_group(cells, group)
+            current().hold("bands", _CELL_BYTES * len(of_group.samples))
+            rows = bands_of(of_group, subject.calendar, subject.samples, doubt, apply)
         rows["SummaryId"] = group + 1
         yield rows
+
+
+def _of_group(cells: Cells, group: int) -> Cells:
+    a, b = np.searchsorted(cells.summaries, [group, group + 1])
+    part = slice(cells.starts[a], cells.starts[b])
+    starts, samples = cells.starts[a : b + 1] - part.start, cells.samples[part]
+    of_periods = cells.summaries[a:b], cells.periods[a:b], starts
+    return Cells(*of_periods, samples, cells.sums[part], cells.largest[part])
 
 
 def bands_of(

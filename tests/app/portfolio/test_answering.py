@@ -368,7 +368,7 @@ def test_a_question_that_contradicts_itself_or_its_sets_says_where(
         ("curves", {"confidence": 0.9}, "confidence", "uncertainty"),
         ("curves", {"band": 0.1}, "band", "contributions"),
         ("summary", {"leave_one_out": True}, "leave_one_out", "contributions"),
-        ("uncertainty", {"programme": TOWER}, "programme", "layers"),
+        ("uncertainty", {"programme": TOWER}, "of", "net"),
         ("contributions", {"curves": "FS"}, "curves", "F, f"),
         ("averages", {"loss_sets": PAIRED}, "loss_sets", "once"),
     ],
@@ -481,6 +481,24 @@ def test_bands_hold_the_estimates_and_have_a_seed(desk: Desk) -> None:
     assert of_means[0]["Loss"] == pytest.approx(expected)
     assert asked(1).content == asked(1).content
     assert bands != rows_of(asked(2), "bands")
+
+
+@pytest.mark.parametrize("of", ["net", "ceded"])
+def test_bands_of_what_a_programme_makes_are_of_its_losses(desk: Desk, of: str) -> None:
+    asked = {"report": "uncertainty", "return_periods": [20, 2], "group_by": ["Region"]}
+    half = {"layers": [{"ReinsNumber": 1, "ReinsType": "QS", "CededPercent": 0.5}]}
+    gross = rows_of(desk.ask(**asked), "bands")
+    shared = rows_of(desk.ask(**asked, programme=half, of=of), "bands")
+    for name in ("Loss", "Low", "High", "SampleError"):
+        halves = [row[name] / 2 for row in gross if row[name] is not None]
+        found = [row[name] for row in shared if row[name] is not None]
+        assert found == pytest.approx(halves, rel=1e-12)
+    tower = rows_of(desk.ask(**asked, programme=TOWER, of=of), "bands")
+    averages = {"report": "averages", "group_by": ["Region"], "float_width": 8}
+    expected = means(rows_of(desk.ask(**averages, programme=TOWER, of=of), "aal"))
+    of_means = {row["SummaryId"]: row["Loss"] for row in tower if row["EPType"] == 0}
+    assert of_means == pytest.approx(expected)
+    assert all(row["Low"] <= row["Loss"] <= row["High"] for row in tower if row["EPType"] == 0)
 
 
 def notes_of(answer: httpx.Response) -> list[str]:

@@ -277,7 +277,8 @@ def test_events_and_occurrences_that_do_not_meet_are_counted() -> None:
 
 def test_dates_of_a_model_without_calendar_are_read_as_days() -> None:
     """The peer's columns for such a model: those of its ids taken as the calendar's."""
-    records = Occurrence(1, *np.array([[2], [1]], np.int32), np.array([730484]), calendar=False)
+    event = np.full(1, 2, np.int32)
+    records = Occurrence(1, event, np.ones(1, np.int32), np.array([730484]), calendar=False)
     row = aggregate(DATA, ["splt"], occurrence=records)["splt"][0]
     assert [row[name] for name in ("Year", "Month", "Day", "Hour", "Minute")] == [2000, 2, 29, 0, 0]
 
