@@ -171,7 +171,7 @@ def run_programme(
     def cede(cells: tuple[int, int]) -> None:
         cell, end = cells
         with Scope(_STAGE):
-            scratch = _scratch(longest, terms.insures.shape[1])
+            scratch = _scratch(longest, *terms.insures.shape)
             state = np.zeros(kernel.STATE, np.int64)
             while cell < end:
                 current().check(_STAGE)
@@ -218,14 +218,14 @@ def _results(layers: int, losses: OccurrenceLosses, joined: int) -> kernel.Resul
     return kernel.Results(np.empty(rows), *by_layer, *sums, np.empty(joined, np.int32))
 
 
-def _scratch(longest: int, perils: int) -> kernel.Scratch:
-    current().hold(_STAGE, 80 * longest + 8 * perils)
+def _scratch(longest: int, layers: int, perils: int) -> kernel.Scratch:
+    current().hold(_STAGE, 80 * longest + 8 * (perils + layers * kernel.RUNNING))
     brought, taken, losses, totals, best = (np.zeros(longest) for _ in range(5))
     integers = (np.zeros(longest, np.int64) for _ in range(5))
     rows, occurrences, windows, following, begins = integers
     seen = np.zeros(perils, np.int64)
     items = Items(losses, totals, best, rows, occurrences, windows, following, begins, seen)
-    return kernel.Scratch(brought, taken, items)
+    return kernel.Scratch(brought, taken, np.zeros((layers, kernel.RUNNING)), items)
 
 
 def _layers(programme: Programme, subject: Subject, calendar: Calendar) -> kernel.Layers:

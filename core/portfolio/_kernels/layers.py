@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..._jit import kernel, subkernel
+from ..._jit import inlined, kernel, subkernel
 from ...arrays import Floats, Indices
 from .windows import (
     AGGREGATE_ATTACHMENT,
@@ -54,6 +54,13 @@ TOO_MANY = 3
 """Occurrences that a cedant could join in too many ways."""
 STATE = 4
 """Length of a state: a status, cell, row, and layer."""
+DEDUCTIBLE = 0
+LEFT = 1
+"""What is left of the annual deductible and limit."""
+RECOVERED = 2
+FULL = 3
+"""Whether an occurrence took the whole limit."""
+RUNNING = 4
 _TOLERANCE = 1e-9
 _ROUNDING = 1e-12
 MOST_STEPS = 1 << 21
@@ -117,27 +124,46 @@ class Scratch(NamedTuple):
     """What each row brings into a layer."""
     taken: Floats
     """What the layers of a priority have taken of each row."""
+    running: Floats
+    """Of each layer in a cell, shape (layers, RUNNING)."""
     items: Items
 
 
+@inlined
+def _cede_occurrence(loss: float, terms: Floats, running: Floats) -> float:
+    """What a whole layer pays for the loss of an occurrence, after those before it."""
+    loss = occurrence_loss(loss, terms)
+    kept = min(loss, running[DEDUCTIBLE])
+    running[DEDUCTIBLE] -= kept
+    ceded: float = min(loss - kept, running[LEFT])
+    running[LEFT] -= ceded
+    running[RECOVERED] += ceded
+    running[FULL] += int(ceded == terms[LIMIT])
+    return ceded
+
+
+@inlined
+def _leave(loss: float, taken: float) -> float:
+    """What is left of a loss; below 0 if it was less than what was taken."""
+    left = loss - taken
+    if left < -_TOLERANCE * loss:
+        return left
+    # What is left by rounding is no loss to the layers that follow.
+    return left if left > _ROUNDING * loss else 0.0
+
+
 @subkernel
-def _add_plain(net: Floats, terms: Floats, taken: Floats) -> tuple[float, bool]:
-    """Cede rows to a plain layer; return what it recovers, and whether it is exhausted."""
-    share, placed, limit = terms[SHARE], terms[PLACED], terms[LIMIT]
-    deductible, left = terms[AGGREGATE_ATTACHMENT], terms[AGGREGATE_LIMIT]
-    least, bounded = left * _ROUNDING, left < np.inf
-    full = False
-    recovered = 0.0
-    for r in range(len(net)):
-        loss = occurrence_loss(net[r] * share, terms)
-        kept = min(loss, deductible)
-        deductible -= kept
-        ceded = min(loss - kept, left)
-        full |= ceded == limit
-        left -= ceded
-        recovered += ceded
-        taken[r] += ceded * placed
-    return recovered, left <= least if bounded else full
+def _cede_row(loss: float, layers: Layers, running: Floats) -> tuple[float, int]:
+    """Cede an occurrence to plain layers; return what is left, and the priority it is short of."""
+    for priority in range(len(layers.priorities) - 1):
+        taken = 0.0
+        for k in range(layers.priorities[priority], layers.priorities[priority + 1]):
+            terms = layers.terms[k]
+            taken += _cede_occurrence(loss * terms[SHARE], terms, running[k]) * terms[PLACED]
+        loss = _leave(loss, taken)
+        if loss < 0.0:
+            return loss, priority
+    return loss, -1
 
 
 @subkernel
@@ -178,12 +204,8 @@ def _bring(
 
 
 @subkernel
-def _cede_windows(items: Items, count: int, terms: Floats) -> tuple[float, bool]:
-    """Turn the totals of windows into what part of each is ceded; return as ``_add_plain``."""
-    deductible, left = terms[AGGREGATE_ATTACHMENT], terms[AGGREGATE_LIMIT]
-    least, bounded = left * _ROUNDING, left < np.inf
-    full = False
-    recovered = 0.0
+def _cede_windows(items: Items, count: int, terms: Floats, running: Floats) -> None:
+    """Turn the totals of windows into what part of each is ceded."""
     for i in range(count):
         items.totals[i] = 0.0
     for i in range(count):
@@ -191,16 +213,10 @@ def _cede_windows(items: Items, count: int, terms: Floats) -> tuple[float, bool]
             items.totals[items.windows[i]] += items.losses[i]
     for i in range(count):
         if items.windows[i] == i:
-            loss = occurrence_loss(items.totals[i], terms)
-            kept = min(loss, deductible)
-            deductible -= kept
-            ceded = min(loss - kept, left)
-            full |= ceded == terms[LIMIT]
-            left -= ceded
-            # What overflows must not end as 0.
-            recovered += ceded if items.totals[i] < np.inf else np.inf
+            ceded = _cede_occurrence(items.totals[i], terms, running)
+            if not items.totals[i] < np.inf:
+                running[RECOVERED] = np.inf  # what overflows must not end as 0
             items.totals[i] = ceded * terms[PLACED] / items.totals[i]
-    return recovered, left <= least if bounded else full
 
 
 @subkernel
@@ -213,8 +229,8 @@ def _add_joined(
     net: Floats,
     scratch: Scratch,
     joined: Int32s,
-) -> tuple[float, bool, int]:
-    """Cede rows to any layer; return as ``_add_plain``, and the steps of choosing windows."""
+) -> int:
+    """Cede rows to any layer; return the steps of choosing windows, below 0 for too many."""
     items, terms, length = scratch.items, layers.terms[k], layers.rules[k, WINDOW]
     count = _bring(rows, layers, when, k, first, net, scratch)
     steps = 0
@@ -223,35 +239,106 @@ def _add_joined(
         if layers.rules[k, CEDANT]:
             steps = as_cedant_chooses(items, count, dates, perils, length, terms, MOST_STEPS)
             if steps < 0:
-                return 0.0, False, steps
+                return steps
         else:
             from_first_losses(items, count, dates, perils, length)
-    recovered, exhausted = _cede_windows(items, count, terms)
+    _cede_windows(items, count, terms, scratch.running[k])
     for r in range(len(net)):
         window = items.windows[items.rows[r]] if items.rows[r] >= 0 else -1
         if window >= 0:
             scratch.taken[r] += scratch.brought[r] * items.totals[window]
             if length > 0 and joined[first + r] < 0:
                 joined[first + r] = items.occurrences[window]
-    return recovered, exhausted, steps
-
-
-@subkernel
-def _leave(net: Floats, taken: Floats) -> int:
-    """Take from the rows what was ceded of them; return a row that had less, or -1."""
-    for r in range(len(net)):
-        left = net[r] - taken[r]
-        if left < -_TOLERANCE * net[r]:
-            return r
-        # What is left by rounding is no loss to the layers that follow.
-        net[r] = left if left > _ROUNDING * net[r] else 0.0
-    return -1
+    return steps
 
 
 @subkernel
 def _stop(state: Indices, status: int, cell: int, row: int, number: int) -> int:
     state[0], state[1], state[2], state[3] = status, cell, row, number
     return cell
+
+
+@subkernel
+def _cede_rows(
+    rows: Rows, layers: Layers, cell: int, running: Floats, results: Results
+) -> tuple[int, int]:
+    """Cede a cell to plain layers, row by row: most cells have one.
+
+    Returns:
+        A row that had less than was taken of it, and the priority; -1 each if there is none.
+    """
+    gross = net = 0.0
+    for row in range(rows.starts[cell], rows.starts[cell + 1]):
+        left, priority = _cede_row(rows.losses[row], layers, running)
+        if priority >= 0:
+            return row, priority
+        results.net[row] = left
+        gross += rows.losses[row]
+        net += left
+    results.gross_sums[cell], results.net_sums[cell] = gross, net
+    return -1, -1
+
+
+@subkernel
+def _cede_cell(
+    rows: Rows, layers: Layers, when: When, cell: int, scratch: Scratch, results: Results
+) -> tuple[int, int, int]:
+    """Cede a cell to any layers, priority after priority.
+
+    Returns:
+        As ``_cede_rows``, and the steps of choosing windows, below 0 for too many of a layer.
+    """
+    joined = results.joined
+    first, end = rows.starts[cell], rows.starts[cell + 1]
+    net, taken = results.net[first:end], scratch.taken[: end - first]
+    if len(joined):
+        joined[first:end] = -1
+    gross = left = 0.0
+    work = 0
+    for r in range(len(net)):
+        net[r] = rows.losses[first + r]
+        gross += net[r]
+    for priority in range(len(layers.priorities) - 1):
+        taken[:] = 0.0
+        for k in range(layers.priorities[priority], layers.priorities[priority + 1]):
+            if layers.rules[k, PLAIN]:
+                terms, running = layers.terms[k], scratch.running[k]
+                for r in range(len(net)):
+                    ceded = _cede_occurrence(net[r] * terms[SHARE], terms, running)
+                    taken[r] += ceded * terms[PLACED]
+                continue
+            steps = _add_joined(rows, layers, when, k, first, net, scratch, joined)
+            work += abs(steps)
+            if steps < 0:
+                return first, k, steps
+        for r in range(len(net)):
+            net[r] = _leave(net[r], taken[r])
+            if net[r] < 0.0:
+                return first + r, priority, work
+    for r in range(len(net)):
+        left += net[r]
+    for row in range(first, end if len(joined) else first):
+        if joined[row] < 0:
+            joined[row] = rows.occurrences[row]
+    results.gross_sums[cell], results.net_sums[cell] = gross, left
+    return -1, -1, work
+
+
+@subkernel
+def _finish(cell: int, layers: Layers, running: Floats, results: Results) -> int:
+    """Write what layers recovered; return one that took more than a float64, or -1."""
+    for k in range(len(running)):
+        recovered, left, terms = running[k, RECOVERED], running[k, LEFT], layers.terms[k]
+        if not recovered < np.inf:
+            return k
+        if recovered <= _ROUNDING * results.gross_sums[cell]:
+            recovered = 0.0  # or else what is there by rounding would attach the layer
+        limit = terms[AGGREGATE_LIMIT]
+        # A sum may pass the limit by rounding.
+        results.recovered[k, cell] = min(recovered, limit)
+        bounded = limit < np.inf
+        results.exhausted[k, cell] = left <= limit * _ROUNDING if bounded else running[k, FULL] > 0
+    return -1
 
 
 @kernel
@@ -283,48 +370,28 @@ def cede(
         The cell after the last that was run.
     """
     state[0] = DONE
-    joined = results.joined
+    running = scratch.running
+    plain = True
+    for k in range(len(running)):
+        plain &= layers.rules[k, PLAIN] != 0
     work = 0
     while cell < last and work < most:
-        first, end = rows.starts[cell], rows.starts[cell + 1]
-        net, taken = results.net[first:end], scratch.taken[: end - first]
-        if len(joined):
-            joined[first:end] = -1
-        gross = 0.0
-        for r in range(end - first):
-            net[r] = rows.losses[first + r]
-            gross += net[r]
-        for priority in range(len(layers.priorities) - 1):
-            taken[:] = 0.0
-            for k in range(layers.priorities[priority], layers.priorities[priority + 1]):
-                if layers.rules[k, PLAIN]:
-                    recovered, exhausted = _add_plain(net, layers.terms[k], taken)
-                else:
-                    recovered, exhausted, steps = _add_joined(
-                        rows, layers, when, k, first, net, scratch, joined
-                    )
-                    work += abs(steps)
-                    if steps < 0:
-                        return _stop(state, TOO_MANY, cell, first, k)
-                if not recovered < np.inf:
-                    return _stop(state, INFINITE, cell, first, k)
-                if recovered <= _ROUNDING * gross:
-                    recovered = 0.0  # or else what is there by rounding would attach the layer
-                limit = layers.terms[k, AGGREGATE_LIMIT]
-                results.recovered[k, cell] = min(
-                    recovered, limit
-                )  # which a sum may pass by rounding
-                results.exhausted[k, cell] = exhausted
-                work += end - first
-            row = _leave(net, taken)
-            if row >= 0:
-                return _stop(state, EXCEEDED, cell, first + row, layers.priorities[priority])
-        left = 0.0
-        for r in range(end - first):
-            left += net[r]
-        for row in range(first, end if len(joined) else first):
-            if joined[row] < 0:
-                joined[row] = rows.occurrences[row]
-        results.gross_sums[cell], results.net_sums[cell] = gross, left
+        for k in range(len(running)):
+            running[k, DEDUCTIBLE] = layers.terms[k, AGGREGATE_ATTACHMENT]
+            running[k, LEFT] = layers.terms[k, AGGREGATE_LIMIT]
+            running[k, RECOVERED] = running[k, FULL] = 0.0
+        if plain:
+            row, at = _cede_rows(rows, layers, cell, running, results)
+        else:
+            row, at, steps = _cede_cell(rows, layers, when, cell, scratch, results)
+            work += abs(steps)
+            if steps < 0:
+                return _stop(state, TOO_MANY, cell, row, at)
+        if row >= 0:
+            return _stop(state, EXCEEDED, cell, row, layers.priorities[at])
+        k = _finish(cell, layers, running, results)
+        if k >= 0:
+            return _stop(state, INFINITE, cell, rows.starts[cell], k)
+        work += (rows.starts[cell + 1] - rows.starts[cell]) * len(running)
         cell += 1
     return cell
