@@ -34,7 +34,6 @@ exchanged for new ones), and is finally removed.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import secrets
@@ -44,7 +43,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal, get_args
 
-from app.errors import TokenForgedError, TokenMalformedError, TokenRetiredError
+from app.errors import (
+    TokenForeignError,
+    TokenForgedError,
+    TokenMalformedError,
+    TokenRetiredError,
+)
 
 VERSION = 1
 KIND_LOSSES = 1
@@ -54,6 +58,13 @@ KIND_ROWS = 4
 KIND_SESSION = 5
 """No position: who is signed in with a browser."""
 
+_OF: dict[int | None, str] = {
+    KIND_LOSSES: "a loss stream",
+    KIND_TILES: "a stream of tiles",
+    KIND_BATCHES: "the batches of a pipeline",
+    KIND_ROWS: "the rows of a run",
+    KIND_SESSION: "a browser that is signed in",
+}
 _DIGEST = 8
 _SIGNATURE = 16
 _FIXED = 3 + 2 * _DIGEST
@@ -203,17 +214,19 @@ class KeyRing:
         octets += self._signature(self._signing, octets)
         return base64.urlsafe_b64encode(octets).rstrip(b"=").decode()
 
-    def verify(self, text: str, *, refresh: bool = False) -> Verified:
+    def verify(self, text: str, kind: int | None = None, *, refresh: bool = False) -> Verified:
         """Verify the signature of a token and read its contents.
 
         Args:
             text: the token.
+            kind: that it must have; None for any.
             refresh: whether to accept keys that may only refresh.
 
         Raises:
             TokenMalformedError: the text is not a token.
             TokenForgedError: the signature is invalid, or the key unknown.
             TokenRetiredError: the key may only refresh.
+            TokenForeignError: it is of another kind.
         """
         octets = _decode(text)
         key = self._keys.get(octets[1])
@@ -234,7 +247,12 @@ class KeyRing:
                 "the key of the token is retired",
                 hint="POST the token to /v1/tokens/refresh, and use the one in the answer",
             )
-        return _read(body, key)
+        verified = _read(body, key)
+        found = verified.token.kind
+        if kind not in {None, found}:
+            fault = f"the token is of {_OF.get(found, f'kind {found}')}, not of {_OF[kind]}"
+            raise TokenForeignError(fault, hint=f"Give a token of {_OF[kind]}, or begin without")
+        return verified
 
     def _signature(self, key: Key, octets: bytes) -> bytes:
         # HMAC by its definition (RFC 2104): half the time of an object of hmac. Its function gives
@@ -262,11 +280,14 @@ def _decode(text: str) -> bytes:
         )
     try:
         octets = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError) as e:
-        hint = _WHOLE if text == text.strip() else "Remove the space or line end around it"
-        raise TokenMalformedError("the token is not URL-safe base64", hint=hint) from e
+    except ValueError:
+        octets = b""
+    # Of several texts with the same octets, one is canonical.
     if base64.urlsafe_b64encode(octets).rstrip(b"=").decode() != text:
-        raise TokenMalformedError("the token is cut or mistyped: not canonical", hint=_WHOLE)
+        hint = _WHOLE if text == text.strip() else "Remove the space or line end around it"
+        raise TokenMalformedError(
+            "the token is cut or mistyped: not the base64 of a token", hint=hint
+        )
     if len(octets) <= _FIXED + _SIGNATURE:
         raise TokenMalformedError("the token is too short", hint=_WHOLE)
     return octets

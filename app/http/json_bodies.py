@@ -132,6 +132,8 @@ def _not_json(what: str, text: bytes | bytearray | str, e: orjson.JSONDecodeErro
     place = f"from character {e.pos + 1} on, {found!r}"
     if not found:
         place = "it ends too early" if e.doc or not text else "its bytes are not UTF-8"
+    if "limit exceeded" in e.msg:
+        return _too_deep(what)
     if "infinity" in e.msg:
         return BadRequestError(f"{what} has a number that is too large: {place}")
     hint = _QUOTES if found[:1] == "'" or found[:1].isalpha() else None
@@ -154,9 +156,12 @@ def _check_depth(value: Any, what: str) -> None:  # noqa: ANN401 - JSON
         level = [inner for outer in level for inner in _members(outer)]
         if not level:
             return
-    raise BadRequestError(
-        f"{what} is nested more than {MAX_DEPTH} levels deep", hint="Nothing needs that many"
-    )
+    raise _too_deep(what)
+
+
+def _too_deep(what: str) -> ServiceError:
+    fault = f"{what} is nested more than {MAX_DEPTH} levels deep"
+    return BadRequestError(fault, hint="Nothing needs that many")
 
 
 def _members(value: Any) -> Iterable[Any]:  # noqa: ANN401 - JSON

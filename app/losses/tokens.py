@@ -62,9 +62,7 @@ class Checkpoints:
             TokenMalformedError, TokenForgedError, TokenRetiredError: see KeyRing.verify.
             TokenForeignError: the token belongs to another analysis.
         """
-        token = self.keys.verify(text).token
-        if token.kind != KIND_LOSSES:
-            raise TokenForeignError("the token does not belong to a loss stream")
+        token = self.keys.verify(text, KIND_LOSSES).token
         if token.identity != self.identity:
             raise TokenForeignError(
                 "the token belongs to a request with other reports, inputs or options",

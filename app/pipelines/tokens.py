@@ -43,9 +43,8 @@ def verify(keys: KeyRing, text: str, identity: bytes) -> Verified:
         TokenMalformedError, TokenForgedError, TokenRetiredError: see KeyRing.verify.
         TokenForeignError: the token belongs to something else.
     """
-    verified = keys.verify(text)
-    token = verified.token
-    if token.kind != KIND_BATCHES or token.identity != identity:
+    verified = keys.verify(text, KIND_BATCHES)
+    if verified.token.identity != identity:
         raise TokenForeignError(
             "the token belongs to another pipeline",
             hint="Register the pipeline it belongs to and use its id",

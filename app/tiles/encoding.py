@@ -59,8 +59,8 @@ class TileTokens:
             TokenForeignError: the token belongs to another dataset or view.
             DataChangedError: the dataset has changed since the token was issued.
         """
-        token = self.keys.verify(text).token
-        if token.kind != KIND_TILES or token.identity != self.identity:
+        token = self.keys.verify(text, KIND_TILES).token
+        if token.identity != self.identity:
             raise TokenForeignError(
                 "the token belongs to another dataset or view",
                 hint="Request the same view of the same dataset",

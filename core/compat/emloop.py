@@ -9,6 +9,7 @@ buffer full at the end of a ``with`` block, for the next one to use.
 from __future__ import annotations
 
 import copy
+import operator
 import threading
 import time
 import warnings
@@ -17,8 +18,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 from ..iterate.epochs import Epochs, Place
-from .checkpoints import VERSION, Saved
-from .errors import DataChangedError, EmptySourceError, WorkerDiedError
+from .checkpoints import MAX_COUNT, VERSION, Saved
+from .errors import ArgumentError, DataChangedError, EmptySourceError, WorkerDiedError
 
 _NAME = "StreamWrapper"
 
@@ -44,7 +45,7 @@ class _Batches(Epochs[Any]):
     """Batches in epochs; used by one thread at a time."""
 
     def __init__(self, stream_fn: Callable[[], Stream], epoch_size: int, name: str | None) -> None:
-        super().__init__(stream_fn, size=epoch_size if epoch_size > 0 else None)
+        super().__init__(stream_fn, size=epoch_size or None)
         self._name = name
 
     def at(self, place: Place) -> _Batches:
@@ -124,6 +125,7 @@ class StreamWrapper:
         buffer: another word for ``buffer_size``.
 
     Raises:
+        ArgumentError: a size is no integer.
         TypeError: two names or two buffer sizes.
     """
 
@@ -146,10 +148,11 @@ class StreamWrapper:
             raise TypeError(f"two buffer sizes for a stream: {buffer_size!r} and {buffer!r}")
         self.name = name
         """Name of the stream."""
-        self._buffer_size = buffer_size or buffer or 0
+        self._buffer_size = _whole("buffer_size", buffer_size or buffer or 0)
+        self._epoch_size = max(_whole("epoch_size", epoch_size), 0)
         self._profile = profile
         self._stop_timeout = stop_timeout
-        self._batches = _Batches(stream_fn, epoch_size, name)
+        self._batches = _Batches(stream_fn, self._epoch_size, name)
         self._place = Place()
         self._buffer: deque[tuple[Any, Place]] = deque()
         self._changed = threading.Condition()
@@ -291,6 +294,7 @@ class StreamWrapper:
             return {
                 "iterator": _NAME,
                 "version": VERSION,
+                "epoch_size": self._epoch_size,
                 "position": place.offset,
                 "count": place.served,
                 "source": copy.deepcopy(place.source),
@@ -300,9 +304,10 @@ class StreamWrapper:
         """Go to a checkpoint and drop the buffer; None is the beginning.
 
         Raises:
-            CheckpointError: it is not a checkpoint of this class; nothing changes.
+            CheckpointError: it is not a checkpoint of this class, or one of another
+                ``epoch_size``; nothing changes.
         """
-        place = Place() if checkpoint is None else _parsed(checkpoint)
+        place = Place() if checkpoint is None else _parsed(checkpoint, self._epoch_size)
         with self._changed:
             # A thread that is still producing belongs to the old generation and its batches.
             self._generation += 1
@@ -315,7 +320,15 @@ class StreamWrapper:
                 self._start()
 
 
-def _parsed(checkpoint: object) -> Place:
-    saved = Saved(_NAME, ("position", "count", "source"), checkpoint)
+def _whole(name: str, size: Any) -> int:  # noqa: ANN401 - of any type of integer
+    if isinstance(size, bool) or not hasattr(size, "__index__"):
+        raise ArgumentError(f"{name} has to be an integer, not {size!r}")
+    return operator.index(size)
+
+
+def _parsed(checkpoint: object, epoch_size: int) -> Place:
+    arguments = {"epoch_size": epoch_size}
+    saved = Saved(_NAME, ("position", "count", "source"), checkpoint, arguments)
     source = copy.deepcopy(saved["source"])
-    return Place(offset=saved.count("position"), served=saved.count("count"), source=source)
+    served = saved.count("count", epoch_size or MAX_COUNT)
+    return Place(offset=saved.count("position"), served=served, source=source)

@@ -74,14 +74,15 @@ class Struct(Field):
         fields: pairs of a name and a Field or dtype.
 
     Raises:
-        ContractError: a name occurs twice.
+        ContractError: a name occurs twice, also as ``outer:inner`` of a nested structure.
     """
 
     def __init__(self, *fields: tuple[str, Any]) -> None:
         self.fields = {
             name: field if isinstance(field, Field) else Scalar(field) for name, field in fields
         }
-        if len(self.fields) != len(fields):
+        names = self.field_names()
+        if len(self.fields) != len(fields) or len(set(names)) != len(names):
             raise ContractError("a name comes twice in a schema")
 
     def __getitem__(self, name: str) -> Field:
@@ -129,7 +130,7 @@ class Record(Field):
         expected = len(schema.field_names())
         if len(values) != expected:
             raise ContractError(
-                f"Values must have {expected} elements, got {len(values)}.",
+                f"Values must have {expected} element{'s' * (expected != 1)}, got {len(values)}",
                 hint=f"The fields are {schema.field_names()}.",
             )
         self.schema = schema

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -155,18 +156,42 @@ def _place(column: Ragged, lengths: Indices, first: int, out: Array) -> None:
 def ragged(values: Sequence[Array]) -> Ragged:
     """Join items of different lengths into one column.
 
+    Empty items of float64, the dtype of ``np.array([])``, fit those of any other.
+
     Raises:
-        OptionError: there are no items, they are no arrays, or their dtypes or inner shapes differ.
+        OptionError: there are no items, they are no arrays, their inner shapes differ, or their
+            common dtype does not hold every value of each.
     """
     if not values:
         raise OptionError("a ragged column needs at least one item, for its dtype")
     offsets = np.zeros(len(values) + 1, np.int64)
     np.cumsum([len(value) for value in values], out=offsets[1:])
     try:
-        return Ragged(np.concatenate(values), offsets)
+        items = [np.asarray(value) for value in values]
+        # None but numpy chose the dtype of these.
+        named = [item for item in items if item.shape[:1] != (0,) or item.dtype != np.float64]
+        joined = np.concatenate(named or items)
     except ValueError as error:
         hint = "Give arrays: of bytes, np.frombuffer(item, np.uint8)."
         raise OptionError(f"the items do not fit together: {error}", hint=hint) from None
+    dtypes = list(dict.fromkeys(item.dtype for item in named))
+    for dtype in dtypes:
+        if not _holds(joined.dtype, dtype):
+            other = dtypes[dtype == dtypes[0]]
+            raise OptionError(
+                f"items of {dtype} and of {other}: {joined.dtype}, which numpy makes of both, does "
+                f"not hold every {dtype}",
+                hint="Convert all items to one dtype that holds their values: item.astype(dtype).",
+            )
+    return Ragged(joined, offsets)
+
+
+def _holds(common: np.dtype[Any], dtype: np.dtype[Any]) -> bool:
+    """Whether a dtype holds all values of another; numpy joins integers to floats and to text."""
+    if common.kind == dtype.kind or common.kind in "iu":
+        return True
+    bits = 8 * dtype.itemsize - (dtype.kind == "i") if dtype.kind in "iu" else 0
+    return common.kind in "fc" and bits <= np.finfo(common).nmant + 1
 
 
 def _filler(dtype: np.dtype[np.generic], value: float) -> np.generic:

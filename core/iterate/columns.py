@@ -48,7 +48,14 @@ def values_of(column: Column) -> Array:
 
 
 def schema_of(block: Mapping[str, Column]) -> Schema:
-    """The fields of a block, in the order of its columns."""
+    """The fields of a block, in the order of its columns.
+
+    Raises:
+        PipelineError: a name is no text, or a column no array of items.
+    """
+    names: Iterable[object] = block
+    if wrong := [name for name in names if not isinstance(name, str)]:
+        raise PipelineError(f"a field is named {wrong[0]!r}", hint="Give its name as text.")
     return tuple(field_of(name, column) for name, column in block.items())
 
 

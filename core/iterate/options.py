@@ -64,7 +64,8 @@ NUMBERS = "biuf"
 """Kinds of dtypes that are numbers."""
 _ARRAYS = (
     "Filter by a field of one number, such as a label. Of frames, make one: reduce them by mean"
-    " over pixels, and give source the result as labels."
+    " over pixels, and give source the result as labels. Windows have none: zip them with a source"
+    " of one."
 )
 
 

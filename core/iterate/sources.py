@@ -79,8 +79,8 @@ class ArraySource(Source):
         columns: of equal length; arrays with the items along the first axis, or ragged.
 
     Raises:
-        PipelineError: there are no columns, their lengths differ, or one is no array, or an array
-            of Python objects.
+        PipelineError: there are no columns, their lengths differ, a name is no text, or one is no
+            array, or an array of Python objects.
         TypeError: ``columns`` is no mapping, such as an array.
     """
 

@@ -116,7 +116,7 @@ def _real(field: Field) -> np.dtype[Any]:
 
 
 def _cast(arguments: Arguments, schema: Schema) -> Transform:
-    """Convert to another dtype as C does."""
+    """Convert to another dtype; integers wrap around as in C, floats become no integers."""
     args = Args(arguments, schema, ("field", "dtype"))
     field, dtype = args.field(), args.dtype()
     if field.dtype.kind == "f" and dtype.kind in "iu":
@@ -174,9 +174,8 @@ def _clip(arguments: Arguments, schema: Schema) -> Transform:
             raise refuse(f"{low} to {high} do not fit {dtype}")
         if field.dtype.kind in "iu":
             return _elementwise(schema, field, out, _clipping(round(low), round(high), dtype))
-        if low != float(low) or high != float(high):
-            hint = f"{field.name} has floats: round them."
-            raise refuse(f"float64 has no {low} or no {high}", hint)
+        _check_float("low", low, high)
+        _check_float("high", high, low)
 
     def run(values: Array) -> Array:
         clipped = np.clip(values.astype(_FLOAT), low, high)
@@ -187,6 +186,19 @@ def _clip(arguments: Arguments, schema: Schema) -> Transform:
         return clipped.astype(dtype)
 
     return _elementwise(schema, field, out, run)
+
+
+def _check_float(name: str, bound: float, other: float) -> None:
+    """Check that float64 holds a bound; if not, name the nearest number towards the other one."""
+    nearest = float(bound)
+    if nearest == bound:
+        return
+    if (nearest < bound) == (bound <= other):
+        nearest = math.nextafter(nearest, other)
+    raise refuse(
+        f"{name} is {bound}, which float64 cannot hold",
+        f"The field has floats: give {nearest:.0f}.",
+    )
 
 
 def _clipping(low: int, high: int, dtype: np.dtype[Any]) -> Callable[[Array], Array]:

@@ -118,7 +118,7 @@ def _random_access(stage: StageSpec, seen: _Seen) -> None:
     if operation.random_access(stage.options):
         raise stage.error(
             f"needs random access, but {before.op} before it is sequential",
-            hint=_order(stage, before),
+            hint=f"{_order(stage, before)} {operation.beyond_order}".strip(),
         )
     if operation.epochs is not None and not seen.outermost:
         raise stage.error(

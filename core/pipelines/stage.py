@@ -146,7 +146,8 @@ class BuildContext:
         if not isinstance(self.inner, Indexed):
             raise self.spec.error(
                 "needs random access, but the stage before it is sequential",
-                hint="Put it before any filter, scan, or select_many of items of unknown lengths.",
+                hint="Put it before any filter, scan, or select_many of items of unknown lengths;"
+                " or save what comes out of those as a dataset.",
             )
         return self.inner
 
@@ -240,6 +241,8 @@ class Operation:
     """Whether it makes batches of items."""
     random_access: Condition = never
     """Whether the stage before it must be indexed."""
+    beyond_order: str = ""
+    """What else to do where it must come before a sequential stage."""
     sequential: Condition = never
     """Whether it is always sequential, even after an indexed stage."""
     reorders: bool = False

@@ -10,8 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.errors import TokenForgedError, TokenMalformedError, TokenRetiredError
-from app.tokens import Key, KeyRing, Token, new_key, parse_key
+from app.errors import (
+    TokenForeignError,
+    TokenForgedError,
+    TokenMalformedError,
+    TokenRetiredError,
+)
+from app.tokens import KIND_BATCHES, KIND_TILES, Key, KeyRing, Token, new_key, parse_key
 
 RING = KeyRing([Key(1, "sign", b"s" * 32)])
 NUMBERS = st.integers(0, 2**62)
@@ -55,6 +60,21 @@ def test_only_the_canonical_form_is_accepted() -> None:
     for other in [*loose, *([standard] if standard != text else [])]:
         with pytest.raises((TokenMalformedError, TokenForgedError)):
             RING.verify(other)
+
+
+def test_a_token_that_is_cut_is_told_as_such_however_many_characters_it_lacks() -> None:
+    text = RING.sign(Token(1, b"i" * 8, b"f" * 8, (1,) * 9), NOW)
+    for cut in range(1, 9):
+        with pytest.raises((TokenMalformedError, TokenForgedError), match="cut or mistyped"):
+            RING.verify(text[:-cut])
+
+
+def test_a_token_of_another_kind_says_which() -> None:
+    text = RING.sign(Token(KIND_TILES, b"i" * 8, b"f" * 8, (1,)))
+    assert RING.verify(text, KIND_TILES).token.state == (1,)
+    fault = "is of a stream of tiles, not of the batches of a pipeline"
+    with pytest.raises(TokenForeignError, match=fault):
+        RING.verify(text, KIND_BATCHES)
 
 
 def token_of(size: int) -> tuple[Token, str]:

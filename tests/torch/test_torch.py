@@ -214,6 +214,17 @@ def test_a_state_that_only_workers_know_is_warned_of(service: FakeService) -> No
             dataset.load_state_dict(wrong)
 
 
+@pytest.mark.parametrize("begun", [0, 1])
+def test_it_is_warned_of_after_an_iteration_here_too(service: FakeService, begun: int) -> None:
+    dataset = IterableDataset(service.url, SPEC)
+    take(dataset, begun)
+    take(DataLoader(dataset, batch_size=None, num_workers=2), 3)
+    with pytest.warns(UserWarning, match="keep the token of the last batch"):
+        dataset.state_dict()
+    assert number(take(dataset, 1)[0]) == 0
+    assert dataset.state_dict() == {"token": "1.f0.k"}
+
+
 @pytest.mark.parametrize("wrong", [
     ({"url": SPEC}, TypeError, "the URL of a service is a text, not dict"),
     ({"url": "127.0.0.1:8000"}, ValueError, "is not the URL of a service"),
@@ -244,6 +255,7 @@ def test_lengths(service: FakeService) -> None:
     service.pipeline.tells_length = False
     with pytest.raises(TypeError, match="number of batches is not known"):
         len(IterableDataset(service.url, SPEC))
+    assert IterableDataset(service.url, SPEC)
     assert len([*IterableDataset(service.url, SPEC)]) == 7
 
 

@@ -196,6 +196,10 @@ class Pipeline:
         self.batches_per_epoch = info.batches_per_epoch
         self.fingerprint = info.fingerprint
 
+    def __bool__(self) -> bool:
+        """True: the length may be unknown, or 0."""
+        return True
+
     def __len__(self) -> int:
         """Number of batches.
 

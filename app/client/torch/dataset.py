@@ -161,8 +161,8 @@ class _Start:
 
     def __init__(self) -> None:
         self.process = os.getpid()
-        # The number of the state, the iteration that takes it, by worker the number of the state
-        # it took last, and the state as text.
+        # The number of the state, the iteration that takes it, the last one that began, by worker
+        # the number of the state it took last, and the state as text.
         self._cells = torch.zeros(_TEXT + _STATE // 8, dtype=torch.int64).share_memory_()
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -170,7 +170,7 @@ class _Start:
         text = bytearray(json.dumps(dict(state)).encode().ljust(_STATE))
         self._cells[_TEXT:] = torch.frombuffer(text, dtype=torch.int64)
         self._cells[0] += 1
-        self._cells[1] = 0
+        self._cells[1:3] = 0
 
     def state(self) -> dict[str, Any]:
         """The state loaded last; the beginning if none was."""
@@ -179,15 +179,16 @@ class _Start:
 
     @property
     def is_with_workers(self) -> bool:
-        """Whether workers have taken the state loaded last."""
-        return int(self._cells[1]) not in {0, -1}
+        """Whether workers read, and no iteration has begun here since."""
+        return int(self._cells[2]) > 0
 
     def take(self) -> dict[str, Any]:
         """Where this process begins an iteration."""
         info = get_worker_info()
         # Workers of one iteration have seeds in a row.
         worker, iteration = (0, -1) if info is None else (info.id, info.seed - info.id or 1)
-        mine, number = 2 + worker, self._cells[0]
+        mine, number = 3 + worker, self._cells[0]
+        self._cells[2] = iteration
         if not self._cells[1]:
             self._cells[1] = iteration
         if mine >= _TEXT or self._cells[mine] == number or self._cells[1] != iteration:
@@ -278,6 +279,10 @@ class IterableDataset(TorchDataset[Sample]):
         self._length = pipeline.batches_in_all
         return client, pipeline
 
+    def __bool__(self) -> bool:
+        """True: the length may be unknown, or 0."""
+        return True
+
     def __len__(self) -> int:
         """Number of batches of the whole pipeline.
 
@@ -293,14 +298,14 @@ class IterableDataset(TorchDataset[Sample]):
     def state_dict(self) -> dict[str, Any]:
         """Where the last iteration is, or the next one begins, as JSON values."""
         info = get_worker_info()
+        if info is None and self._start.is_with_workers:
+            warnings.warn(
+                "workers of a DataLoader are reading, and the dataset does not know how far:"
+                " keep the token of the last batch, or use a StatefulDataLoader",
+                stacklevel=2,
+            )
         if self._reading is None:
             # No iteration yet: the state loaded, or the beginning.
-            if info is None and self._start.is_with_workers:
-                warnings.warn(
-                    "workers of a DataLoader are reading, and the dataset does not know how far:"
-                    " keep the token of the last batch, or use a StatefulDataLoader",
-                    stacklevel=2,
-                )
             return self._start.state()
         state = self._reading.getstate()
         if info is None:

@@ -108,9 +108,7 @@ class RowTokens:
             TokenMalformedError, TokenForgedError, TokenRetiredError: see KeyRing.verify.
             TokenForeignError: the token belongs to another run, report or set of options.
         """
-        token = self.keys.verify(text).token
-        if token.kind != KIND_ROWS:
-            raise TokenForeignError("the token does not belong to the rows of a run")
+        token = self.keys.verify(text, KIND_ROWS).token
         if token.identity != self.identity:
             raise TokenForeignError(
                 "the token belongs to another run, or to another report of it",

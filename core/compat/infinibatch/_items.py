@@ -243,11 +243,11 @@ class FixedBatchIterator(OneSource):
     ) -> None:
         super().__init__(source_iterator)
         self._size = positive(batch_size, "batch_size")
-        self._drop_last = drop_last
+        self._drop_last = bool(drop_last)
         self.setstate(None)
 
     def _arguments_saved(self) -> dict[str, Any]:
-        return {"batch_size": self._size}
+        return {"batch_size": self._size, "drop_last": self._drop_last}
 
     def __next__(self) -> list[Any]:
         batch = list(islice(self._source, self._size))

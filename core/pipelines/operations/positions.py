@@ -133,6 +133,8 @@ WINDOW = Operation(
     copies=2,
     reads=lambda options, demand: Demand(demand.items * options["width"], demand.nbytes),
     random_access=always,
+    beyond_order="A filter or scan needs a field of one number, which windows lack: zip them with"
+    " a source of one before it. Or choose items by range, view or dataset of the source.",
     reorders=True,
 )
 

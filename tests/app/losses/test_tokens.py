@@ -87,5 +87,5 @@ def test_tokens_of_something_else() -> None:
     with pytest.raises(TokenForeignError, match="other reports"):
         CHECKPOINTS.read(signed(GOOD, identity=b"identitY"))
     for kind in (KIND_TILES, KIND_BATCHES):
-        with pytest.raises(TokenForeignError, match="does not belong to a loss stream"):
+        with pytest.raises(TokenForeignError, match="not of a loss stream"):
             CHECKPOINTS.read(signed(GOOD, kind=kind))

@@ -30,8 +30,11 @@ def test_a_position_in_a_pipeline_comes_back() -> None:
 
 
 def test_positions_in_something_else() -> None:
-    for kind, identity in ((KIND_TILES, b"identity"), (KIND_BATCHES, b"identitY")):
-        with pytest.raises(TokenForeignError):
+    for kind, identity, fault in (
+        (KIND_TILES, b"identity", "is of a stream of tiles"),
+        (KIND_BATCHES, b"identitY", "belongs to another pipeline"),
+    ):
+        with pytest.raises(TokenForeignError, match=fault):
             verify(RING, RING.sign(Token(kind, identity, b"finger_p", (1,))), b"identity")
 
 

@@ -104,6 +104,7 @@ def test_the_length_of_a_pipeline(service: FakeService) -> None:
             service.pipeline.change = {"spec": {"stages": stages}}
             with pytest.raises(TypeError, match=f"batches is not known: with {named} the"):
                 len(client.pipeline(SPEC))
+            assert client.pipeline(SPEC)
 
 
 @WAYS

@@ -82,6 +82,26 @@ def test_two_names_or_two_buffer_sizes_are_refused() -> None:
         StreamWrapper(Stream(3), 4, buffer=8)
 
 
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        {"epoch_size": 1.5},
+        {"epoch_size": True},
+        {"epoch_size": None},
+        {"buffer_size": 1.5},
+        {"buffer": 2.0},
+    ],
+)
+def test_a_size_that_is_no_integer_is_refused(sizes: dict[str, Any]) -> None:
+    name, size = next(iter(sizes.items()))
+    with pytest.raises(ValueError, match=f"{name}.* has to be an integer, not {size}"):
+        StreamWrapper(Stream(3), **sizes)
+
+
+def test_sizes_below_1_are_none_as_the_peer_documents() -> None:
+    assert epochs(StreamWrapper(Stream(3), -1, 0), 2) == [[0, 1, 2]] * 2
+
+
 @pytest.mark.parametrize("buffer_size", BUFFERS)
 def test_natural_epochs_end_where_the_stream_does(buffer_size: int) -> None:
     """Checklist: factory called lazily and again after each end; the object is re-iterable."""
@@ -355,6 +375,28 @@ def test_what_is_no_checkpoint_is_refused_and_all_stays_as_it_is(broken: Any) ->
     with pytest.raises(CheckpointError):
         stream.setstate(state)
     assert list(stream) == [1, 2]
+
+
+@pytest.mark.parametrize(("saved", "here"), [(5, 2), (-1, 2), (2, -1)])
+def test_a_checkpoint_of_another_epoch_size_is_refused(saved: int, here: int) -> None:
+    stream = StreamWrapper(Stream(9), epoch_size=saved)
+    assert [next(stream) for _ in range(2)] == [0, 1]
+    other = StreamWrapper(Stream(9), epoch_size=here)
+    sizes = f"epoch_size {max(saved, 0)}, but here it is {max(here, 0)}"
+    with pytest.raises(CheckpointError, match=sizes):
+        other.setstate(stream.getstate())
+    assert next(other) == 0
+
+
+def test_a_checkpoint_of_an_earlier_release_lacks_the_epoch_size_and_is_taken() -> None:
+    stream = StreamWrapper(Stream(9), epoch_size=2)
+    assert next(stream) == 0
+    state = stream.getstate()
+    del state["epoch_size"]
+    stream.setstate(state)
+    assert epochs(stream, 2) == [[1], [2, 3]]
+    with pytest.raises(CheckpointError, match=r"count .* is 3, not an integer from 0 to 2"):
+        stream.setstate({**state, "count": 3})
 
 
 def test_a_stream_that_shrank_is_told() -> None:

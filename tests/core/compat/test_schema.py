@@ -27,6 +27,8 @@ def test_schemas_and_records() -> None:
         Record(nested, [1, 2])
     with pytest.raises(AssertionError, match="comes twice"):
         Struct(("x", int), ("x", int))
+    with pytest.raises(AssertionError, match="comes twice"):
+        Struct(("a:b", "i8"), ("a", Struct(("b", "i4"))))
 
 
 def test_a_record_is_made_of_a_list_of_values_and_gives_it_back() -> None:
@@ -50,7 +52,7 @@ def test_a_list_of_values_that_does_not_fit_the_schema_is_refused() -> None:
     assert from_blob_list(LABEL, [array], throw_on_type_mismatch=True).field_blobs() == [array]
     assert from_blob_list(LABEL, [0.5])["label"] == 0.5
     for schema, values, words in (
-        (LABEL, [array, array], r"Values must have 1 elements, got 2\."),
+        (LABEL, [array, array], r"Values must have 1 element, got 2\. The fields are"),
         (LABEL, [array.astype("f4")], "Expected int64, got float32"),
         (LABEL, [7], "Got 7"),
         (("label", np.int64), [array], "`schema` must be a Field"),

@@ -115,6 +115,36 @@ def test_paddings_that_cannot_be() -> None:
         ragged(text)
 
 
+def test_empty_items_do_not_decide_the_dtype() -> None:
+    column = ragged([np.array([]), np.array([2**53 + 1])])
+    assert column.values.dtype == np.int64
+    assert column.values.tolist() == [2**53 + 1]
+    assert column.offsets.tolist() == [0, 0, 1]
+    assert ragged([np.array([])] * 2).values.dtype == np.float64
+    assert ragged([np.zeros((3, 0))]).values.shape == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "common"),
+    [("i4", "f8", "f8"), ("u2", "f4", "f4"), ("i4", "u4", "i8"), ("?", "f4", "f4")],
+)
+def test_dtypes_are_joined_where_one_holds_all_values(one: str, two: str, common: str) -> None:
+    assert ragged([np.ones(1, one), np.ones(2, two)]).values.dtype == common
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [("i8", "f8"), ("i8", "u8"), ("f4", "u8"), ("i8", "c16"), ("i4", "U4"), ("m8[s]", "i8")],
+)
+def test_dtypes_that_none_holds_are_refused(one: str, two: str) -> None:
+    first, second = (np.ones(2, "i8").astype(dtype) for dtype in (one, two))
+    with pytest.raises(OptionError, match="does not hold every") as caught:
+        ragged([first, second])
+    assert str(first.dtype) in caught.value.message
+    assert str(second.dtype) in caught.value.message
+    assert "item.astype(dtype)" in str(caught.value.hint)
+
+
 def test_a_field_that_cannot_be_padded_is_told_from_one_that_need_not() -> None:
     plain, words = Field("data", np.dtype("u1"), (2,)), Field("words", np.dtype("u1"), ragged=True)
     for name, schema, message, hint in (

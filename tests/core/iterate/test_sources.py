@@ -67,6 +67,13 @@ def test_columns_that_are_no_source(columns: Mapping[str, Any]) -> None:
     assert caught.value.field in {"columns", "a"}
 
 
+def test_names_are_text() -> None:
+    columns: Any = {1: np.arange(3)}
+    with pytest.raises(PipelineError, match="a field is named 1") as caught:
+        ArraySource(columns)
+    assert caught.value.hint == "Give its name as text."
+
+
 @pytest.mark.parametrize("columns", [np.arange(3), [np.arange(3)], None])
 def test_columns_without_names_are_refused_in_words(columns: Any) -> None:  # noqa: ANN401
     with pytest.raises(TypeError, match=r"name it, as in ArraySource\(\{'x': array\}\)"):

@@ -254,8 +254,20 @@ def test_floats_are_clipped_to_integers_or_refused() -> None:
     assert one(named_map(numbers, "clip", args), "x") == [2**62, -1, 2, 2**62]
     with pytest.raises(TransformError, match="item at position 4: NaN is no number of int64"):
         one(named_map(stage, "clip", args), "x")
-    with pytest.raises(PipelineError, match=r"float64 has no 0 or no 9007199254740993"):
-        named_map(stage, "clip", {**args, "low": 0, "high": 2**53 + 1})
+    i8 = np.iinfo("i8")
+    for low, high, bound, nearest in (
+        (0, 2**53 + 1, f"high is {2**53 + 1}", 2**53),
+        (i8.min, i8.max, f"high is {i8.max}", 2**63 - 1024),
+        (2**53 + 1, 2**60, f"low is {2**53 + 1}", 2**53 + 2),
+        (i8.min + 1, 0, f"low is {i8.min + 1}", -(2**63) + 1024),
+    ):
+        with pytest.raises(
+            PipelineError, match=f"^clip: {bound}, which float64|^{bound}, "
+        ) as caught:
+            named_map(stage, "clip", {**args, "low": int(low), "high": int(high)})
+        assert f"give {nearest}." in str(caught.value.hint)
+        given = {"low": int(low), "high": int(high), bound.split()[0]: nearest}
+        named_map(stage, "clip", {**args, **given})
 
 
 @pytest.mark.parametrize("name", ["data", "none"])

@@ -27,6 +27,7 @@ from core.iterate.columns import concatenate, schema_of
 from core.iterate.iterator import StepIterator
 from core.iterate.sources import ArraySource, CounterSource
 from core.iterate.wrapped import Profile, timed
+from core.pipelines.operations import OPERATIONS
 from core.pipelines.pipeline import Bounds, Pipeline, Step, build_pipeline, parse_pipeline
 from tests.core.pipelines_made import (
     Stages,
@@ -460,12 +461,21 @@ def test_the_hint_on_random_access_is_true(
     within = refused(spec(inputs, stage, BATCH)).hint
     if sequential["op"] == stage["op"]:
         assert hint == within == "Remove one."
+        return
+    beyond = OPERATIONS[stage["op"]].beyond_order
+    assert hint == f"Put {stage['op']} before {sequential['op']}. {beyond}".strip()
+    order = f"Put {sequential['op']} after {stage['op']}, not into an input of zip. {beyond}"
+    assert within == order.strip()
+    source = {**SOURCE, "fields": ["x"]}
+    if beyond and sequential is not RESERVOIR:
+        assert "needs a field of one number, which windows lack: zip them" in hint
+        with pytest.raises(PipelineError, match="one number"):
+            make(source, stage, sequential, BATCH)
+        rename = {"op": "map", "fn": "rename", "args": {"field": "x", "to": "windows"}}
+        zipped = {"op": "zip", "inputs": [[source, stage, rename], [source]]}
+        assert steps(make(zipped, sequential, BATCH))
     else:
-        assert hint == f"Put {stage['op']} before {sequential['op']}."
-        assert within == f"Put {sequential['op']} after {stage['op']}, not into an input of zip."
-        # A window has no field of one number, which filters and scans need.
-        if stage["op"] != "window" or sequential is RESERVOIR:
-            make({**SOURCE, "fields": ["x"]}, stage, sequential, BATCH)
+        make(source, stage, sequential, BATCH)
 
 
 def test_a_random_mix_cannot_be_permuted_and_the_hint_says_what_can() -> None:

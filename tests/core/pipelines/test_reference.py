@@ -49,6 +49,21 @@ def test_it_has_every_stage_and_function() -> None:
         assert set(REFERENCE["stages"][name]["options"]) == options, name
 
 
+def test_stages_that_need_random_access_say_so() -> None:
+    for name, operation in OPERATIONS.items():
+        if operation.random_access({"kind": "overlap"}):
+            about = REFERENCE["stages"][name]["about"]
+            assert "before any filter, scan, or select_many of items of unknown lengths" in about
+
+
+def test_the_help_of_cast_says_what_it_refuses() -> None:
+    stage = {"op": "map", "fn": "cast", "args": {"field": "data", "dtype": "i4"}}
+    with pytest.raises(PipelineError, match="Use clip with a dtype"):
+        build_pipeline(parse_pipeline({"stages": pipeline_of(stage)}), open_source)
+    about = REFERENCE["map"]["cast"]["about"]
+    assert about.endswith("Floats to integers are refused: use clip with a dtype.")
+
+
 def pipeline_of(stage: dict[str, Any]) -> list[dict[str, Any]]:
     """The stages of a pipeline that has one."""
     name = stage["op"]

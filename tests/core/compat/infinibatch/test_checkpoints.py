@@ -267,6 +267,11 @@ OTHERWISE: list[tuple[Make, Make, str]] = [
         "batch_size 4, but here it is 5",
     ),
     (
+        lambda _: FixedBatchIterator(native(), 4),
+        lambda _: FixedBatchIterator(native(), 4, drop_last=True),
+        "drop_last False, but here it is True",
+    ),
+    (
         lambda order: BlockwiseShuffleIterator(native(), 5, 3, order),
         lambda order: BlockwiseShuffleIterator(native(), 6, 3, order),
         "batch_size 5, but here it is 6",
@@ -319,7 +324,7 @@ def test_a_checkpoint_of_an_earlier_release_lacks_the_arguments_and_is_taken() -
     first = FixedBatchIterator(native(), 4)
     next(first)
     state = first.getstate()
-    del state["batch_size"]
+    del state["batch_size"], state["drop_last"]
     fresh = FixedBatchIterator(native(), 4)
     fresh.setstate(state)
     assert list(fresh) == list(first)
