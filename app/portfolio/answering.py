@@ -67,7 +67,7 @@ from .query import SUMMARY, Query
 from .records import LossSet
 
 T = TypeVar("T")
-_ALGORITHM = b"portfolio 8"
+_ALGORITHM = b"portfolio 9"
 """Changes whenever an answer does, to equal questions."""
 _FULL, _PER_SAMPLE = frozenset("Ff"), frozenset("Ww")
 """Letters of curves."""

@@ -137,7 +137,7 @@ class Query(BaseModel):
     tolerance: float = Field(
         0.05, gt=0, lt=1, description="Noise of samples that uncertainty advises for"
     )
-    band: float = Field(0.0, ge=0, lt=1, description="Of VaR parts, as a share of the tail")
+    band: float = Field(0.0, ge=0, lt=1, description="Of VaR parts, as a share of its rank")
     leave_one_out: bool = Field(False, description="Contributions: the whole without each group")
     confidence: float = Field(0.95, gt=0, lt=1, description="Of bands of uncertainty")
     table: str | None = given("The one table to answer with, such as ept, or keys")
