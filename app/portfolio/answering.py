@@ -61,7 +61,7 @@ from .layering import (
     read_programme,
     recovery_rows,
 )
-from .noting import apart, beyond, lacking, noisy, of_losses, of_sets, shortened, unscoped
+from .noting import apart, beyond, idle, lacking, noisy, of_losses, of_sets, shortened
 from .perils import read_perils
 from .query import SUMMARY, Query
 from .records import LossSet
@@ -170,8 +170,6 @@ class Layered(NamedTuple):
     recoveries: Recoveries
     run: Callable[[Subject], Recoveries]
     """Makes the same of other losses."""
-    lossless: Sequence[str]
-    """Labels in scopes of which no loss counts."""
 
 
 class Answer(NamedTuple):
@@ -229,7 +227,7 @@ class Answers:
             layered = self._layered(asked, prepared, sets)
             notes += notes_of(layered.recoveries.programme)
             notes += notes_on(layered.recoveries)
-            notes += unscoped(layered.lossless)
+            notes += idle(layered.recoveries.programme, layered.subject)
         notes += of_losses(query, sets)
         notes += beyond(query, prepared.whole)
         notes += apart(query)
@@ -336,7 +334,7 @@ class Answers:
             calls: OrderedCalls[Any, Any] = OrderedCalls(self.engine)
             return run_programme(programme, subject, whole.calendar, whole.samples, calls)
 
-        return Layered(subject, run(subject), run, without)
+        return Layered(subject, run(subject), run)
 
     def _prepared(self, asked: Asked, sets: Sequence[OpenSet]) -> Prepared:
         """Return which losses count, by group, and when they happen."""
@@ -362,7 +360,7 @@ _REPORTS: Mapping[str, tuple[str, ...]] = {
 
 def _amounts(layered: Layered, of: str) -> Amounts:
     """Return what contributions to net or ceded losses are of."""
-    subject, recoveries, run, _ = layered
+    subject, recoveries, run = layered
     gross = subject.losses
 
     def without(group: int) -> Floats:

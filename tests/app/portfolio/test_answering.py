@@ -641,6 +641,15 @@ def test_summaries_without_a_loss_may_be_named_and_are_noted(desk: Desk) -> None
     answer = desk.ask(**asked, filter={"dimensions": {"Region": ["S", "W"]}})
     assert "Of filter.dimensions.Region no loss set has a loss of W" in notes_of(answer)
     assert {row["Region"] for row in rows_of(answer, "aal")} == {"S"}
+    path = "/v1/portfolios/loss-sets/months?form=ylt&no_of_periods=2"
+    table = "Period,EventId,Date,Loss,Region\n1,1,2031-03-01,5,N\n2,2,2031-04-01,7,S\n"
+    assert desk.send("PUT", path, content=table.encode()).status_code == 201
+    asked["loss_sets"] = [{"id": "months"}]
+    for passing in ({"events": "1"}, {"months": [3]}, {"periods": [1, 1]}, {}):
+        notes = notes_of(desk.ask(**asked, filter=passing))
+        is_noted = "Of S in Scope no loss counts: nothing is recovered of them" in notes
+        assert is_noted == bool(passing)
+    asked["loss_sets"] = [{"id": "west"}]
     layers[0]["Scope"] = ["E"]
     refused = desk.ask(**asked).json()
     assert "Scope has 'E', which no part is" in refused["detail"]
