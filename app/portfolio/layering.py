@@ -43,8 +43,12 @@ LAYERS = Report(
         ),
         _money("Premium", description="Premium of the placed share"),
         _money("ReinstatementPremium", description="Expected premium of reinstatements"),
-        _share("RateOnLine", description="Premium over limit"),
-        _share("LossOnLine", description="Expected loss over placed limit"),
+        _share(
+            "RateOnLine",
+            description="Premium over OccLimit (but of AXL and SL), else RiskLimit (of FAC and PR),"
+            " else AggLimit",
+        ),
+        _share("LossOnLine", description="Expected loss over the placed part of this limit"),
     ),
     scope="run",
     key="Layer",
