@@ -10,9 +10,9 @@ fraction, and cells tied with that share it alike::
 * The part of a TVaR is the mean of X, the group's loss, over the tail. Parts sum to the TVaR.
 * The part of a VaR is the mean of X over the cells of a band around the boundary, times VaR over
   the mean of S there. Parts sum to the VaR, which is the loss of the cell at the boundary: a curve
-  that is read between two cells has a larger one. A band of 0 has the tied cells alone. One of b has
-  those from rank (1 - b) k to (1 + b) k, and those tied with an end, as the boundary is rank k. Where
-  periods have weights, the rank of a cell is the mass of those up to it.
+  that is read between two cells has a larger one. A band of 0 has the tied cells alone. A band of b
+  around rank k has those of ranks (1 - b) k to (1 + b) k, and those tied with an end. Where periods
+  have weights, the rank of a cell is the mass of those up to it.
 
 For the AEP, S is the sum over the occurrences of a period, and X that of the group; for the OEP, S
 is the largest loss of an occurrence, the earliest of equal ones, and X what the group has of it.
@@ -191,16 +191,13 @@ class Ranked:
 
     def _near(self, place: int) -> slice:
         """Cells whose rank is within the band of that of one, and those tied with an end."""
-        rank = float(self._reach[place])
+        rank, descent = float(self._reach[place]), self._descent
         most = rank * (1 + self._band) * (1 + _EXACT)
         last = np.searchsorted(self._reach, most, side="right") - 1
         # Cells without mass, which have the rank of the one before, are in none.
         ends = self._place(rank * (1 - self._band)), self._place(float(self._reach[last]))
-        begin, end = (
-            int(np.searchsorted(self._descent, self._descent[at], side=s))
-            for at, s in zip(ends, ("left", "right"), strict=True)
-        )
-        return slice(begin, end)
+        begin = np.searchsorted(descent, descent[ends[0]], side="left")
+        return slice(int(begin), int(np.searchsorted(descent, descent[ends[1]], side="right")))
 
 
 _HIGHEST = 0x7FFFFFFFFFFFFFFF

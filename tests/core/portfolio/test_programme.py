@@ -111,7 +111,7 @@ LAYERS: list[tuple[dict[str, Any], str]] = [
     ({"ReinsNumber": 1, "ReinsType": "CXL"},
      "OccAttachment is missing: a catastrophe excess of loss needs a term of its own. Give OccA"),
     ({"ReinsNumber": 1, "ReinsType": "AXL", "OccLimit": 9},
-     "AggAttachment is missing: an aggregate excess of loss needs a term of its own. Give AggAttac"),
+     "AggAttachment is missing: an aggregate excess of loss needs a term of its own. Give Agg"),
     ({"ReinsNumber": 1, "ReinsType": "QS"}, "CededPercent is missing: a quota share needs"),
     ({**CXL, "ReinsNumber": None}, "ReinsNumber is missing. Give an integer from 1 to"),
     ({**CXL, "ReinsNumber": 0}, "ReinsNumber is 0."),
