@@ -421,14 +421,15 @@ def _kinds(query: Query) -> list[Literal["oep", "aep"]]:
 
 def _check_years(query: Query, whole: Whole) -> None:
     """Refuse return periods of which the periods say nothing."""
-    full = set(query.curves) <= _FULL
-    most = whole.calendar.periods * (whole.samples if full else 1)
+    full = query.report in {"contributions", "uncertainty"} or set(query.curves) <= _FULL
+    reached = whole.calendar.periods * whole.samples
+    most = reached if full else whole.calendar.periods
     longest = max(query.return_periods or [0])
     if longest > most and not len(whole.calendar.weights):
         what = "years of all samples" if full else "periods"
         raise InvalidOptionError(
             f"a return period is {longest} years, and there are {most} {what}",
-            hint=f"Ask for {most} years at most" + ("" if full else _FULL_HINT),
+            hint=f"Ask for {most} years at most" + _FULL_HINT * (not full and longest <= reached),
             option="return_periods",
         )
 

@@ -33,6 +33,10 @@ def doubled() -> Book:
     return book
 
 
+SURPLUS = {
+    "programme": {"layers": [{"ReinsNumber": 1, "ReinsType": "SS", "RiskAttachment": 9}]},
+    "group_by": ["SummaryId"],
+}
 GROUPED = ("averages", "curves", "periods", "contributions")
 WIDEST = ("contributions", "uncertainty", "layers", "recoveries")
 """Reports whose amounts are always of eight bytes."""
@@ -320,7 +324,20 @@ def test_curves_are_drawn(desk: Desk) -> None:
         ({"insured_value": "TIV"}, "insured values are for a programme", ""),
         ({"programme": {"layers": [{**CXL, "OccLimt": 1}]}}, "OccLimt is no field", "OccLimit"),
         ({"programme": {"layers": [{**CXL, "OccLimit": -1}]}}, "layers[0].OccLimit is -1", ""),
-        ({"programme": TOWER, "insured_value": "TIV"}, "risks, which no group is", ""),
+        ({"programme": TOWER, "insured_value": "TIV"}, "no layer is one", "Leave insured_value"),
+        ({**SURPLUS, "insured_value": "Tiv"}, "a has no dimension 'Tiv'", "Did you mean TIV?"),
+        ({**SURPLUS, "insured_value": "Region"}, "Region of summary 1 is 'N', and no number", ""),
+        (SURPLUS, "layers[0] has terms of risks, which have no insured values", "insured_value"),
+        ({"loss_sets": [{"id": "a", "pairing_seed": 0}]}, "and there is one", "Leave pairing_seed"),
+        (
+            {
+                "loss_sets": [{"id": "a", "pairing_seed": 1}, {"id": "twin"}],
+                "currency": "EUR",
+                "rates": {"USD": 0.9},
+            },
+            "pairing_seed pairs years of several catalogues, and there is one",
+            "Leave pairing_seed out",
+        ),
         (
             {"programme": {"layers": [{**TOWER["layers"][0], "ReinsCurrency": "USD"}]}},
             "the programme is in USD, and losses are in EUR",
@@ -401,13 +418,11 @@ def test_layers_have_terms_of_risks_where_groups_are_risks(desk: Desk) -> None:
     asked = {"programme": {"layers": [layer]}, "report": "layers", "float_width": 8}
     for by in ([], ["Region"]):
         problem = desk.ask(**asked, group_by=by).json()
-        assert problem["detail"] == "layers[0] has terms of risks, and groups are none"
+        fault = "layers[0] has terms of risks, and losses are not grouped by risk"
+        assert problem["detail"] == fault
         assert '{"group_by": ["SummaryId"]}' in problem["hint"]
     answer = desk.ask(**asked, group_by=["SummaryId"])
     samples = rows_of(answer, "layers")[0]
-    # Insured values change nothing but a surplus share, which needs them.
-    more = desk.ask(**asked, group_by=["SummaryId"], insured_value="TIV")
-    assert rows_of(more, "layers")[0] == samples
     surplus = {"programme": {"layers": [{**layer, "ReinsType": "SS"}]}, "report": "layers"}
     problem = desk.ask(**surplus, group_by=["SummaryId"]).json()
     assert '"insured_value": …' in problem["hint"]
@@ -514,6 +529,23 @@ def test_points_beyond_what_periods_tell_are_noted(desk: Desk) -> None:
         assert note.startswith("Return periods of more than 20 years (30, 60) are beyond")
         assert any("curves interpolate" in note for note in found) == (report == "contributions")
     assert notes_of(desk.ask(report="curves", curves="Ff", return_periods=[20])) == []
+
+
+@pytest.mark.parametrize("report", ["contributions", "uncertainty"])
+def test_points_of_all_samples_have_no_hint_at_curves(desk: Desk, report: str) -> None:
+    refused = desk.ask(report=report, return_periods=[61]).json()
+    assert "61 years, and there are 60 years of all samples" in refused["detail"]
+    assert refused["hint"] == "Ask for 60 years at most"
+    assert desk.ask(report=report, return_periods=[60]).status_code == 200
+
+
+@pytest.mark.parametrize(("years", "is_further"), [(60, True), (61, False)])
+def test_curves_that_do_not_reach_further_are_no_hint(
+    desk: Desk, years: int, is_further: bool
+) -> None:
+    hint = desk.ask(report="curves", return_periods=[years]).json()["hint"]
+    assert hint.startswith("Ask for 20 years at most")
+    assert ("curves of F and f" in hint) == is_further
 
 
 def test_means_over_all_periods_of_losses_of_some_are_noted(desk: Desk) -> None:
