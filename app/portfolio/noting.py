@@ -126,7 +126,7 @@ def idle(programme: Programme, subject: Subject) -> Iterator[str]:
     # The windows of a layer of all perils are of one each.
     is_windowed = any(layer.hours and not layer.perils for layer in layers)
     if unnamed := [] if is_windowed else sorted({*names} - {"", *perils}):
-        yield f"No layer is of {_listed(unnamed)} in perils: to all their events are of no peril"
+        yield f"No layer is of {_listed(unnamed)} in perils: their events count as of no peril"
 
 
 def _with_loss(names: Sequence[str], numbers: Int32s, of: Int32s | None = None) -> set[str]:

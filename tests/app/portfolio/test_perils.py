@@ -163,7 +163,7 @@ def test_perils_that_tell_nothing_are_noted(desk: Desk) -> None:
         return list(answer.json()["notes"])
 
     unheard = "Of perils no loss set has a loss of 777"
-    unnamed = "No layer is of {} in perils: to all their events are of no peril"
+    unnamed = "No layer is of {} in perils: their events count as of no peril"
     lossless = "Of WW1 in ReinsPeril no loss counts: nothing is recovered of them"
     both = {"ReinsPeril": "WW1;EQ"}
     assert notes(both) == [unheard]
