@@ -73,7 +73,7 @@ def contributions(
         masses: probability of each cell (period, sample), those without a loss included.
         share: probability of the tail.
         largest: of the largest occurrence of a cell instead of its sum.
-        band: half of its width as a share of the tail.
+        band: half of its width as a share of the rank of the VaR, in mass.
     """
     by_cell: dict[tuple[int, int], dict[int, dict[int, float]]] = {cell: {} for cell in masses}
     for (group, period, sample, row), loss in sorted(losses.items()):
@@ -91,15 +91,15 @@ def contributions(
                 groups[cell][group] = groups[cell].get(group, 0.0) + loss
         wholes[cell] = math.fsum(groups[cell].values())
 
-    def at(mass: float) -> float:
-        reached = 0.0
-        for cell in sorted(wholes, key=lambda cell: -wholes[cell]):
-            reached += masses[cell]
-            if reached >= mass * (1 - 1e-12):
-                return wholes[cell]
-        return 0.0
-
-    level, high, low = at(share), at(share * (1 - band)), at(share * (1 + band))
+    ranks, reached = {}, 0.0
+    for cell in sorted(wholes, key=lambda cell: -wholes[cell]):
+        reached += masses[cell]
+        ranks[cell] = reached
+    rank = min((r for r in ranks.values() if r >= share * (1 - 1e-12)), default=reached)
+    # Of cells without mass the first one.
+    level = wholes[next(c for c, r in ranks.items() if r == rank)]
+    inside = [c for c, r in ranks.items() if abs(r - rank) <= band * rank + 1e-12]
+    high, low = (most(wholes[c] for c in inside) for most in (max, min))
     above = {c for c in wholes if wholes[c] > level}
     tied = {c for c in wholes if wholes[c] == level > 0}
     rest = share - sum(masses[c] for c in above)

@@ -26,6 +26,7 @@ MAX_DEPTH = 64
 PURPOSE = "json"
 _BODY = "the body"
 _QUOTES = 'Names and texts are in double quotes, in a shell all in single ones: \'{"op": "sum"}\''
+_FINITE = "JSON has no NaN and no Infinity: give a number, or leave the member out"
 _EMPTY = "Send a JSON object, {} if there is nothing to choose"
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 """How gzip and zstd begin."""
@@ -137,6 +138,8 @@ def _not_json(what: str, text: bytes | bytearray | str, e: orjson.JSONDecodeErro
     if "infinity" in e.msg:
         return BadRequestError(f"{what} has a number that is too large: {place}")
     hint = _QUOTES if found[:1] == "'" or found[:1].isalpha() else None
+    if found.lower().startswith(("nan", "infinity")):
+        hint = _FINITE
     return BadRequestError(f"{what} is not JSON: {place}", hint=hint)
 
 

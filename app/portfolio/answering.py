@@ -61,13 +61,13 @@ from .layering import (
     read_programme,
     recovery_rows,
 )
-from .noting import apart, beyond, lacking, noisy, of_losses, of_sets, shortened, unscoped
+from .noting import apart, beyond, idle, lacking, noisy, of_losses, of_sets, shortened
 from .perils import read_perils
 from .query import SUMMARY, Query
 from .records import LossSet
 
 T = TypeVar("T")
-_ALGORITHM = b"portfolio 8"
+_ALGORITHM = b"portfolio 9"
 """Changes whenever an answer does, to equal questions."""
 _FULL, _PER_SAMPLE = frozenset("Ff"), frozenset("Ww")
 """Letters of curves."""
@@ -170,8 +170,6 @@ class Layered(NamedTuple):
     recoveries: Recoveries
     run: Callable[[Subject], Recoveries]
     """Makes the same of other losses."""
-    lossless: Sequence[str]
-    """Labels in scopes of which no loss counts."""
 
 
 class Answer(NamedTuple):
@@ -229,7 +227,7 @@ class Answers:
             layered = self._layered(asked, prepared, sets)
             notes += notes_of(layered.recoveries.programme)
             notes += notes_on(layered.recoveries)
-            notes += unscoped(layered.lossless)
+            notes += idle(layered.recoveries.programme, layered.subject)
         notes += of_losses(query, sets)
         notes += beyond(query, prepared.whole)
         notes += apart(query)
@@ -336,7 +334,7 @@ class Answers:
             calls: OrderedCalls[Any, Any] = OrderedCalls(self.engine)
             return run_programme(programme, subject, whole.calendar, whole.samples, calls)
 
-        return Layered(subject, run(subject), run, without)
+        return Layered(subject, run(subject), run)
 
     def _prepared(self, asked: Asked, sets: Sequence[OpenSet]) -> Prepared:
         """Return which losses count, by group, and when they happen."""
@@ -362,7 +360,7 @@ _REPORTS: Mapping[str, tuple[str, ...]] = {
 
 def _amounts(layered: Layered, of: str) -> Amounts:
     """Return what contributions to net or ceded losses are of."""
-    subject, recoveries, run, _ = layered
+    subject, recoveries, run = layered
     gross = subject.losses
 
     def without(group: int) -> Floats:
@@ -423,14 +421,15 @@ def _kinds(query: Query) -> list[Literal["oep", "aep"]]:
 
 def _check_years(query: Query, whole: Whole) -> None:
     """Refuse return periods of which the periods say nothing."""
-    full = set(query.curves) <= _FULL
-    most = whole.calendar.periods * (whole.samples if full else 1)
+    full = query.report in {"contributions", "uncertainty"} or set(query.curves) <= _FULL
+    reached = whole.calendar.periods * whole.samples
+    most = reached if full else whole.calendar.periods
     longest = max(query.return_periods or [0])
     if longest > most and not len(whole.calendar.weights):
         what = "years of all samples" if full else "periods"
         raise InvalidOptionError(
             f"a return period is {longest} years, and there are {most} {what}",
-            hint=f"Ask for {most} years at most" + ("" if full else _FULL_HINT),
+            hint=f"Ask for {most} years at most" + _FULL_HINT * (not full and longest <= reached),
             option="return_periods",
         )
 

@@ -79,6 +79,7 @@ def group(query: Query, sets: Sequence[OpenSet], most: int) -> Grouping:
         TooLargeError: there are too many groups.
     """
     _check_sets(sets)
+    _check_seed(query, sets)
     samples = _count_samples(query, sets)
     _check_currencies(query, sets)
     names = query.group_by
@@ -142,6 +143,17 @@ def _check_sets(sets: Sequence[OpenSet]) -> None:
             fault = f"the loss set {other.id} has the perspective {own[0]}, and {each.id} {own[1]}"
             hint = "Only losses of one perspective are added or blended: name sets of one"
             raise InvalidOptionError(fault, hint=hint, option="loss_sets")
+
+
+def _check_seed(query: Query, sets: Sequence[OpenSet]) -> None:
+    """Refuse a seed that pairs nothing."""
+    seeded = any(part.pairing_seed is not None for part in query.loss_sets)
+    if seeded and len({each.record.value["catalogue"] for each in sets}) == 1:
+        raise InvalidOptionError(
+            "pairing_seed pairs years of several catalogues, and there is one",
+            hint="Leave pairing_seed out",
+            option="loss_sets",
+        )
 
 
 def _count_samples(query: Query, sets: Sequence[OpenSet]) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from app.errors import InvalidOptionError
 from app.losses.selection import parse_ids
 from core.arrays import Rows
+from core.errors import names_hint
 from core.losses.inputs import SummaryInfo
 from core.losses.reports import Report
 from core.losses.reports.report import SAMPLE_TYPE, amount, as_rows, integer, number
@@ -43,8 +44,12 @@ LAYERS = Report(
         ),
         _money("Premium", description="Premium of the placed share"),
         _money("ReinstatementPremium", description="Expected premium of reinstatements"),
-        _share("RateOnLine", description="Premium over limit"),
-        _share("LossOnLine", description="Expected loss over placed limit"),
+        _share(
+            "RateOnLine",
+            description="Premium over OccLimit (but of AXL and SL), else RiskLimit (of FAC and PR),"
+            " else AggLimit",
+        ),
+        _share("LossOnLine", description="Expected loss over the placed part of this limit"),
     ),
     scope="run",
     key="Layer",
@@ -86,14 +91,14 @@ def read_programme(query: Query, sets: Sequence[OpenSet]) -> Programme:
         )
     for layer in programme.layers:
         is_surplus = layer.kind == "SS"
-        if layer.of_risks and (
-            query.group_by != [SUMMARY] or is_surplus > bool(query.insured_value)
-        ):
+        lacks_values = is_surplus > bool(query.insured_value)
+        if layer.of_risks and (query.group_by != [SUMMARY] or lacks_values):
             values = ', "insured_value": …' * is_surplus
+            fault = "and losses are not grouped by risk"
+            if query.group_by == [SUMMARY]:
+                fault = "which have no insured values"
             raise InvalidOptionError(
-                f"{layer.place} has terms of risks"
-                + " and their insured values" * is_surplus
-                + ", and groups are none",
+                f"{layer.place} has terms of risks, {fault}",
                 hint=f'Give {{"group_by": ["{SUMMARY}"]{values}}}, of a loss set of risks',
                 option="programme",
             )
@@ -101,6 +106,9 @@ def read_programme(query: Query, sets: Sequence[OpenSet]) -> Programme:
             label, hint = layer.scope[0], _grouped(layer.scope[0], sets)
             fault = f"{layer.place}.Scope has {label!r}, and losses are those of one group"
             raise InvalidOptionError(fault, hint=hint, option="programme")
+    if query.insured_value is not None and all(layer.kind != "SS" for layer in programme.layers):
+        fault = "insured values are for surplus shares (SS), and no layer is one"
+        raise InvalidOptionError(fault, hint="Leave insured_value out", option="insured_value")
     return programme
 
 
@@ -145,33 +153,36 @@ def _grouped(label: str, sets: Sequence[OpenSet]) -> str:
 def insured_values(
     query: Query, sets: Sequence[OpenSet], labels: Sequence[str]
 ) -> Mapping[str, float] | None:
-    """Return the insured value of each risk, if groups are summaries and a dimension has them.
+    """Return the insured value of each risk, which groups are, if a dimension is asked for.
 
     They are in the currency of the answer, as losses are; weights are of losses alone.
 
     Raises:
         InvalidOptionError: there is no such dimension, or a value is no number.
     """
-    name = query.insured_value
+    name, info = query.insured_value, sets[0].info
     if name is None:
         return None
-    info = sets[0].info
-    if query.group_by != [SUMMARY] or info is None or name not in info.columns:
+    columns = {} if info is None else info.columns
+    if info is None or name not in columns:
         raise InvalidOptionError(
-            f"insured values by {name[:80]!r} are those of risks, which no group is",
-            hint=f'Give {{"group_by": ["{SUMMARY}"]}}, and a dimension of the loss set',
+            f"the loss set {sets[0].record.id} has no dimension {name[:80]!r}",
+            hint=names_hint(name, columns) if columns else "Give it a summary_info with it",
             option="insured_value",
         )
-    texts = dict(zip(map(str, info.summary_ids.tolist()), info.columns[name].tolist(), strict=True))
-    try:
-        rate = rate_of(query, sets[0])
-        return {label: float(texts[label]) * rate for label in labels}
-    except (KeyError, ValueError):
-        raise InvalidOptionError(
-            f"a summary has no number as its {name[:80]}",
-            hint="Every risk needs its insured value",
-            option="insured_value",
-        ) from None
+    texts = dict(zip(map(str, info.summary_ids.tolist()), columns[name].tolist(), strict=True))
+    rate, values = rate_of(query, sets[0]), {}
+    for label in labels:
+        text = texts.get(label, "")
+        try:
+            values[label] = float(text) * rate
+        except ValueError:
+            raise InvalidOptionError(
+                f"the {name[:80]} of summary {label} is {text[:80]!r}, and no number",
+                hint="Give the dimension with the insured value of every risk",
+                option="insured_value",
+            ) from None
+    return values
 
 
 def join(

@@ -10,15 +10,21 @@ import numpy as np
 from core.arrays import Rows
 from core.portfolio.combining import Subject as Whole
 from core.portfolio.contributions import MOST_KEYS
+from core.portfolio.inuring import Perils, Subject
 from core.portfolio.joining import are_parts, longest_return_period
 from core.portfolio.labels import apart_notes
+from core.portfolio.losses import Int32s
+from core.portfolio.programme import Programme
+from core.slices import slices
 
 from .contents import OpenSet
 from .encoding import Table
+from .files import STAGE
 from .grouping import absent
 from .query import Query
 from .records import LossSet
 
+_NONE = np.zeros(0, np.int32)
 _NAMED = 10
 """Return periods that a note has."""
 _ROUNDING = 1e-6
@@ -64,14 +70,18 @@ def of_losses(query: Query, sets: Sequence[OpenSet]) -> Iterator[str]:
 
 
 def _unheard(query: Query, sets: Sequence[OpenSet]) -> Iterator[str]:
-    """Say which events that the filter names one by one have no loss."""
-    names = [part.strip() for part in (query.filter.events or "").split(",")]
-    ids = np.array([int(name) for name in names if name.isdecimal()], np.int64)
-    known = [each.losses.table.event_ids for each in sets]
+    """Say which values and events that the filter and perils name one by one have no loss."""
     for name, value in absent(query.filter, sets):
         yield f"Of filter.dimensions.{name} no loss set has a loss of {value}"
-    if missing := ids[~np.isin(ids, np.concatenate(known))].tolist():
-        yield f"Of filter.events no loss set has a loss of {_listed(missing)}"
+    known = [each.losses.table.event_ids for each in sets]
+    for place, text in (
+        ("filter.events", query.filter.events or ""),
+        ("perils", ",".join(query.perils.values())),
+    ):
+        names = [part.strip() for part in text.split(",")]
+        ids = np.array([int(name) for name in names if name.isdecimal()], np.int64)
+        if missing := ids[~np.isin(ids, np.concatenate(known))].tolist():
+            yield f"Of {place} no loss set has a loss of {_listed(missing)}"
 
 
 def shortened(keys: Sequence[Rows]) -> Iterator[str]:
@@ -101,10 +111,30 @@ def _cut(query: Query, sets: Sequence[OpenSet]) -> Iterator[str]:
             return
 
 
-def unscoped(lossless: Sequence[str]) -> Iterator[str]:
-    """Say of which labels in scopes no loss counts."""
-    if lossless:
-        yield f"Of {_listed(lossless)} in Scope no loss counts: nothing is recovered of them"
+def idle(programme: Programme, subject: Subject) -> Iterator[str]:
+    """Say of which labels and perils of layers no loss counts, and which perils no layer is of."""
+    layers, losses = programme.layers, subject.losses
+    names, of_occurrences = subject.perils or Perils((), _NONE)
+    scopes = {label for layer in layers for label in layer.scope}
+    perils = {name for layer in layers for name in layer.perils}
+    for field, named, known in (
+        ("Scope", scopes, _with_loss(subject.names, subject.parts) if scopes else set()),
+        ("ReinsPeril", perils, _with_loss(names, losses.occurrences, of_occurrences)),
+    ):
+        if lossless := sorted(named - known):
+            yield f"Of {_listed(lossless)} in {field} no loss counts: nothing is recovered of them"
+    # The windows of a layer of all perils are of one each.
+    is_windowed = any(layer.hours and not layer.perils for layer in layers)
+    if unnamed := [] if is_windowed else sorted({*names} - {"", *perils}):
+        yield f"No layer is of {_listed(unnamed)} in perils: their events count as of no peril"
+
+
+def _with_loss(names: Sequence[str], numbers: Int32s, of: Int32s | None = None) -> set[str]:
+    """The names whose numbers rows have, by way of another table where there is one."""
+    found = np.zeros(len(names), np.bool_)
+    for a, b in slices(len(numbers) if names else 0, STAGE):
+        found[numbers[a:b] if of is None else of[numbers[a:b]]] = True
+    return {name for name, is_found in zip(names, found, strict=True) if is_found}
 
 
 def _unlike(query: Query, sets: Sequence[OpenSet]) -> Iterator[str]:

@@ -131,13 +131,15 @@ class Query(BaseModel):
     of: Literal["gross", "net", "ceded"] = Field(
         "gross", description="Losses of groups: before or after the programme"
     )
-    insured_value: str | None = given("Dimension with the insured values, where groups are risks")
-    float_width: Literal[4, 8] | None = given("Bytes of an amount; those of the sets without")
+    insured_value: str | None = given("Dimension with the insured values of risks, for an SS")
+    float_width: Literal[4, 8] | None = given(
+        "Bytes of an amount; those of the sets without. Other reports have 8, and take no 4"
+    )
     seed: Seed = Field(0, description="Of resampled periods")
     tolerance: float = Field(
         0.05, gt=0, lt=1, description="Noise of samples that uncertainty advises for"
     )
-    band: float = Field(0.0, ge=0, lt=1, description="Of VaR parts, as a share of the tail")
+    band: float = Field(0.0, ge=0, lt=1, description="Of VaR parts, as a share of its rank")
     leave_one_out: bool = Field(False, description="Contributions: the whole without each group")
     confidence: float = Field(0.95, gt=0, lt=1, description="Of bands of uncertainty")
     table: str | None = given("The one table to answer with, such as ept, or keys")
@@ -214,7 +216,7 @@ def _contradictions(query: Query) -> Iterator[tuple[str, str, str | None]]:
 def _given(query: Query) -> set[str]:
     """Return the names of the options that ask for something."""
     given = {name for name in query.model_fields_set if getattr(query, name) is not None}
-    # Amounts of every report can have eight bytes.
+    # Amounts of every report can have eight bytes: asked for, they are no option without effect.
     return given - {"float_width"} if query.float_width == 8 else given  # noqa: PLR2004
 
 

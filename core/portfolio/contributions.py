@@ -10,7 +10,9 @@ fraction, and cells tied with that share it alike::
 * The part of a TVaR is the mean of X, the group's loss, over the tail. Parts sum to the TVaR.
 * The part of a VaR is the mean of X over the cells of a band around the boundary, times VaR over
   the mean of S there. Parts sum to the VaR, which is the loss of the cell at the boundary: a curve
-  that is read between two cells has a larger one. A band of 0 has the tied cells alone.
+  that is read between two cells has a larger one. A band of 0 has the tied cells alone. A band of b
+  around rank k has those of ranks (1 - b) k to (1 + b) k, and those tied with an end. Where periods
+  have weights, the rank of a cell is the mass of those up to it.
 
 For the AEP, S is the sum over the occurrences of a period, and X that of the group; for the OEP, S
 is the largest loss of an occurrence, the earliest of equal ones, and X what the group has of it.
@@ -80,6 +82,8 @@ _CELL_BYTES = 64
 _ROW_BYTES, _AMOUNT_BYTES = 24, 48
 _CLOSE = 1e-6
 """Relative difference between the parts and the whole that rounding explains."""
+_EXACT = 1e-12
+"""The same between masses."""
 _TIED = 1e-9
 """The same between amounts that a programme makes equal."""
 
@@ -94,7 +98,7 @@ class Aim:
     mean: bool = False
     """Of the numerical means instead of all samples."""
     band: float = 0.0
-    """Half of the width of the band around a VaR, as a share of the tail; 0 to below 1."""
+    """Half of the width of the band around a VaR, as a share of its rank; 0 to below 1."""
     leave_one_out: bool = False
     close: float = 0.0
     """Share by which losses differ that are tied nevertheless."""
@@ -162,7 +166,8 @@ class Ranked:
         wanted = self._all / return_period
         values, mass = self._values, self._mass
         coefficients = np.zeros((2, self._count))
-        level = self._at(wanted)
+        place = self._place(wanted)
+        level = float(values[place]) if place < len(values) else 0.0
         above, tied = (
             int(np.searchsorted(self._descent, -level, side=s)) for s in ("left", "right")
         )
@@ -171,23 +176,28 @@ class Ranked:
         if level > 0:
             rest = (wanted - before) / (self._reach[tied - 1] - before)
             _put(coefficients[1], self._order[above:tied], rest * mass[above:tied] / wanted)
-        else:
-            tied = above
-        high, low = (self._at(wanted * (1 + sign * self._band)) for sign in (-1, 1))
-        first = int(np.searchsorted(self._descent, -high, side="left"))
-        last = int(np.searchsorted(self._descent, -max(low, _TINY), side="right"))
-        band = slice(first, last)
-        if level > 0:
+            band = self._near(place)
             total = float((mass[band] * values[band]).sum())
             _put(coefficients[0], self._order[band], mass[band] * (level / total))
+        else:
+            tied, band = above, slice(0)
         mean = float((_picked(coefficients[1], self._order[:tied]) * values[:tied]).sum())
         bands = (_ends(values[band]), _ends(values[:tied]))
         return Tail(level, mean, (len(values[band]), tied), bands, coefficients)
 
-    def _at(self, mass: float) -> float:
-        """Loss of the cell with which the tail has this mass; 0 beyond all losses."""
-        place = int(np.searchsorted(self._reach, mass * (1 - 1e-12)))
-        return float(self._values[place]) if place < len(self._values) else 0.0
+    def _place(self, mass: float) -> int:
+        """Place of the cell with which the tail has this mass."""
+        return int(np.searchsorted(self._reach, mass * (1 - _EXACT)))
+
+    def _near(self, place: int) -> slice:
+        """Cells whose rank is within the band of that of one, and those tied with an end."""
+        rank, descent = float(self._reach[place]), self._descent
+        most = rank * (1 + self._band) * (1 + _EXACT)
+        last = np.searchsorted(self._reach, most, side="right") - 1
+        # Cells without mass, which have the rank of the one before, are in none.
+        ends = self._place(rank * (1 - self._band)), self._place(float(self._reach[last]))
+        begin = np.searchsorted(descent, descent[ends[0]], side="left")
+        return slice(int(begin), int(np.searchsorted(descent, descent[ends[1]], side="right")))
 
 
 _HIGHEST = 0x7FFFFFFFFFFFFFFF

@@ -42,6 +42,7 @@ _OCCURRENCE_BYTES = 24
 _WEIGHT_BYTES = 32
 _COMPARED = 64
 """Occurrences of a calendar that are looked for in another."""
+_NEARLY_ALL = 0.95
 _ROUNDING = 1e-9
 """By which part a quotient may miss the whole number that was meant."""
 
@@ -213,10 +214,12 @@ def _same(a: Calendar, b: Calendar) -> bool:
 def are_parts(a: Calendar, b: Calendar) -> bool:
     """Whether two calendars look like parts of one: most that happens in one does in the other.
 
-    Told by some occurrences of the shorter. Events that are numbered by periods tell nothing.
+    Told by some occurrences of the shorter. Events that are numbered by periods tell nothing unless
+    they are nearly all of the longer, and happen there.
     """
     few, many = sorted((a.occurrences, b.occurrences), key=lambda each: len(each.periods))
-    if np.array_equal(few.event_ids, few.periods):
+    numbered = np.array_equal(few.event_ids, few.periods)
+    if numbered and len(few.periods) <= _NEARLY_ALL * len(many.periods):
         return False
     chosen = np.unique(np.linspace(0, len(few.periods) - 1, _COMPARED).astype(np.int64))
     periods, ids, dates = (column[chosen] for column in few)
@@ -225,7 +228,7 @@ def are_parts(a: Calendar, b: Calendar) -> bool:
         bool(((many.event_ids[begin:end] == ident) & (many.dates[begin:end] == date)).any())
         for begin, end, ident, date in zip(begins, ends, ids, dates, strict=True)
     )
-    return 2 * shared > len(chosen)
+    return shared > (_NEARLY_ALL if numbered else 1 / 2) * len(chosen)
 
 
 def _check_pairing(calendars: Sequence[Calendar]) -> None:

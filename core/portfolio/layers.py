@@ -56,9 +56,9 @@ class LayerResult(NamedTuple):
     reinstatement_premium: float
     """Expected."""
     rate_on_line: float
-    """Premium over limit."""
+    """Premium over the line, a limit."""
     loss_on_line: float
-    """Expected loss over placed limit."""
+    """Expected loss over the placed line."""
 
 
 def read_only(values: Array, dtype: type[np.generic]) -> Array:

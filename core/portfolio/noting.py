@@ -48,6 +48,10 @@ def notes_of(programme: Programme) -> Iterator[str]:
             lambda layer: _has_share(layer) and layer.of_risks,
         ),
         (
+            "CededPercent, PlacedPercent or TreatyShare is 0, so that nothing is ever paid",
+            lambda layer: 0 in {layer.terms["CededPercent"], layer.placed},
+        ),
+        (
             "ReinsPremium is more than the limit",
             lambda layer: layer.premium is not None and layer.premium > layer.line,
         ),

@@ -21,7 +21,9 @@ AggAttachment, AggLimit               of each period
 Reinstatement, ReinstatementCharge    their number, and the charge of all or of each: ``0;0.5;1``;
                                       without a number they are unlimited and free. Reinstated is
                                       OccLimit, or if a PR has none, RiskLimit
-ReinsPremium                          of which reinstatement premiums and rates on line are made
+ReinsPremium                          of which reinstatement premiums and rates on line are made.
+                                      The line is OccLimit (but of AXL and SL), else RiskLimit (of
+                                      FAC and PR), else AggLimit
 PlacedPercent, TreatyShare            proportions, applied last; 1 unless given
 ReinsCurrency                         the same for all layers, and that of the losses
 Scope                                 ours: labels of the parts of the subject that it covers
@@ -181,9 +183,10 @@ class Layer:
     def line(self) -> float:
         """The limit that is reinstated, and that rates are on; infinite if there is none."""
         # Of an occurrence, whatever the risks in it, before that of a risk or of a period.
-        limit = math.inf if self.kind in {"AXL", "SL"} else self.terms["OccLimit"]
-        other = "RiskLimit" if self.kind in {"FAC", "PR"} else "AggLimit"
-        return limit if limit < math.inf else self.terms[other]
+        names = ["OccLimit"] * (self.kind not in {"AXL", "SL"})
+        names += ["RiskLimit"] * (self.kind in {"FAC", "PR"})
+        limits = [self.terms[name] for name in (*names, "AggLimit")]
+        return next(filter(math.isfinite, limits), math.inf)
 
     @property
     def exhaustible(self) -> bool:
@@ -323,7 +326,7 @@ class _Parser:
                 self._refuse(name, f"is no term of {row.title}", hint)
         needs = row.needs.split()
         if not any(name in self._given for name in needs):
-            fault = f"is missing: {row.title} would take every loss whole"
+            fault = f"is missing: {row.title} needs a term of its own"
             self._refuse(needs[0], fault, f"Give {' or '.join(needs)}.")
 
     def _number(self, name: str, value: object, most: float, hint: str) -> float:

@@ -111,7 +111,7 @@ _QUERY: Options = {
     "--seed N": ("of resampled periods", int),
     "--confidence X": ("of bands (default 0.95)", float),
     "--tolerance X": ("for the samples needed (default 0.05)", float),
-    "--band X": ("of VaR parts, as a share of the tail", float),
+    "--band X": ("of VaR parts, as a share of its rank", float),
     "--leave-one-out": "and without each group",
 }
 _SEVERAL = {"action": "append", "default": []}

@@ -120,6 +120,8 @@ def test_a_compressed_body_is_told_so(coding: str) -> None:
     [
         (b"{'op': 'sum'}", "from character 2 on, \"'op': 'sum'}\"", "in double quotes"),
         (b'{"op": sum}', "from character 8 on, 'sum}'", "in double quotes"),
+        (b'{"op": NaN}', "from character 8 on, 'NaN}'", "JSON has no NaN"),
+        (b'{"op": -Infinity}', "from character 9 on, 'Infinity}'", "give a number"),
         (b'{"op": "sum"', "it ends too early", ""),
         (b'{"op": "\xff"}', "its bytes are not UTF-8", ""),
         (b'{"op": [1 2]}', "from character 11 on, '2]}'", ""),

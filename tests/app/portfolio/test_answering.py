@@ -33,6 +33,10 @@ def doubled() -> Book:
     return book
 
 
+SURPLUS = {
+    "programme": {"layers": [{"ReinsNumber": 1, "ReinsType": "SS", "RiskAttachment": 9}]},
+    "group_by": ["SummaryId"],
+}
 GROUPED = ("averages", "curves", "periods", "contributions")
 WIDEST = ("contributions", "uncertainty", "layers", "recoveries")
 """Reports whose amounts are always of eight bytes."""
@@ -320,7 +324,20 @@ def test_curves_are_drawn(desk: Desk) -> None:
         ({"insured_value": "TIV"}, "insured values are for a programme", ""),
         ({"programme": {"layers": [{**CXL, "OccLimt": 1}]}}, "OccLimt is no field", "OccLimit"),
         ({"programme": {"layers": [{**CXL, "OccLimit": -1}]}}, "layers[0].OccLimit is -1", ""),
-        ({"programme": TOWER, "insured_value": "TIV"}, "risks, which no group is", ""),
+        ({"programme": TOWER, "insured_value": "TIV"}, "no layer is one", "Leave insured_value"),
+        ({**SURPLUS, "insured_value": "Tiv"}, "a has no dimension 'Tiv'", "Did you mean TIV?"),
+        ({**SURPLUS, "insured_value": "Region"}, "Region of summary 1 is 'N', and no number", ""),
+        (SURPLUS, "layers[0] has terms of risks, which have no insured values", "insured_value"),
+        ({"loss_sets": [{"id": "a", "pairing_seed": 0}]}, "and there is one", "Leave pairing_seed"),
+        (
+            {
+                "loss_sets": [{"id": "a", "pairing_seed": 1}, {"id": "twin"}],
+                "currency": "EUR",
+                "rates": {"USD": 0.9},
+            },
+            "pairing_seed pairs years of several catalogues, and there is one",
+            "Leave pairing_seed out",
+        ),
         (
             {"programme": {"layers": [{**TOWER["layers"][0], "ReinsCurrency": "USD"}]}},
             "the programme is in USD, and losses are in EUR",
@@ -401,13 +418,11 @@ def test_layers_have_terms_of_risks_where_groups_are_risks(desk: Desk) -> None:
     asked = {"programme": {"layers": [layer]}, "report": "layers", "float_width": 8}
     for by in ([], ["Region"]):
         problem = desk.ask(**asked, group_by=by).json()
-        assert problem["detail"] == "layers[0] has terms of risks, and groups are none"
+        fault = "layers[0] has terms of risks, and losses are not grouped by risk"
+        assert problem["detail"] == fault
         assert '{"group_by": ["SummaryId"]}' in problem["hint"]
     answer = desk.ask(**asked, group_by=["SummaryId"])
     samples = rows_of(answer, "layers")[0]
-    # Insured values change nothing but a surplus share, which needs them.
-    more = desk.ask(**asked, group_by=["SummaryId"], insured_value="TIV")
-    assert rows_of(more, "layers")[0] == samples
     surplus = {"programme": {"layers": [{**layer, "ReinsType": "SS"}]}, "report": "layers"}
     problem = desk.ask(**surplus, group_by=["SummaryId"]).json()
     assert '"insured_value": …' in problem["hint"]
@@ -516,6 +531,23 @@ def test_points_beyond_what_periods_tell_are_noted(desk: Desk) -> None:
     assert notes_of(desk.ask(report="curves", curves="Ff", return_periods=[20])) == []
 
 
+@pytest.mark.parametrize("report", ["contributions", "uncertainty"])
+def test_points_of_all_samples_have_no_hint_at_curves(desk: Desk, report: str) -> None:
+    refused = desk.ask(report=report, return_periods=[61]).json()
+    assert "61 years, and there are 60 years of all samples" in refused["detail"]
+    assert refused["hint"] == "Ask for 60 years at most"
+    assert desk.ask(report=report, return_periods=[60]).status_code == 200
+
+
+@pytest.mark.parametrize(("years", "is_further"), [(60, True), (61, False)])
+def test_curves_that_do_not_reach_further_are_no_hint(
+    desk: Desk, years: int, is_further: bool
+) -> None:
+    hint = desk.ask(report="curves", return_periods=[years]).json()["hint"]
+    assert hint.startswith("Ask for 20 years at most")
+    assert ("curves of F and f" in hint) == is_further
+
+
 def test_means_over_all_periods_of_losses_of_some_are_noted(desk: Desk) -> None:
     answer = desk.ask(report="averages", filter={"periods": [3, 9]})
     assert notes_of(answer)[0].startswith("Losses of periods 3 to 9 count")
@@ -607,6 +639,7 @@ def test_parts_of_one_table_that_are_taken_for_other_catalogues_are_noted(desk: 
         "moved": [f"{51 - k},{100 + k},2031-02-{10 + k % 18},4" for k in range(1, 50)],
         "bare": [f"{k},{k},2031-03-01,4" for k in range(1, 51)],
         "bare-2": [f"{k},{k},2031-03-01,4" for k in range(1, 50)],
+        "bare-3": [f"{k},{k},2031-03-01,4" for k in range(1, 48)],
     }
     for name, rows in tables.items():
         body = "\n".join(["Period,EventId,Date,Loss", *rows])
@@ -619,7 +652,9 @@ def test_parts_of_one_table_that_are_taken_for_other_catalogues_are_noted(desk: 
 
     assert is_noted("north", "south")
     assert not is_noted("north", "moved")
-    assert not is_noted("bare", "bare-2")
+    # Events that are numbered by their periods are nearly all the same by no chance.
+    assert is_noted("bare", "bare-2")
+    assert not is_noted("bare", "bare-3")
 
 
 def test_summaries_without_a_loss_may_be_named_and_are_noted(desk: Desk) -> None:
@@ -641,6 +676,15 @@ def test_summaries_without_a_loss_may_be_named_and_are_noted(desk: Desk) -> None
     answer = desk.ask(**asked, filter={"dimensions": {"Region": ["S", "W"]}})
     assert "Of filter.dimensions.Region no loss set has a loss of W" in notes_of(answer)
     assert {row["Region"] for row in rows_of(answer, "aal")} == {"S"}
+    path = "/v1/portfolios/loss-sets/months?form=ylt&no_of_periods=2"
+    table = "Period,EventId,Date,Loss,Region\n1,1,2031-03-01,5,N\n2,2,2031-04-01,7,S\n"
+    assert desk.send("PUT", path, content=table.encode()).status_code == 201
+    asked["loss_sets"] = [{"id": "months"}]
+    for passing in ({"events": "1"}, {"months": [3]}, {"periods": [1, 1]}, {}):
+        notes = notes_of(desk.ask(**asked, filter=passing))
+        is_noted = "Of S in Scope no loss counts: nothing is recovered of them" in notes
+        assert is_noted == bool(passing)
+    asked["loss_sets"] = [{"id": "west"}]
     layers[0]["Scope"] = ["E"]
     refused = desk.ask(**asked).json()
     assert "Scope has 'E', which no part is" in refused["detail"]

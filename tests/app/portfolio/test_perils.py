@@ -154,6 +154,28 @@ def test_perils_beside_a_layer_that_names_any_of_them_change_nothing(desk: Desk)
     assert priced(**named) == priced(programme={"layers": [layer]}, perils={})
 
 
+def test_perils_that_tell_nothing_are_noted(desk: Desk) -> None:
+    def notes(layer: dict[str, Any], **body: Any) -> list[str]:  # noqa: ANN401 - JSON
+        programme = {"layers": [{**CXL, "ReinsNumber": 1, "AggLimit": 2000, **layer}]}
+        asked = {"report": "layers", "perils": {"WW1": [1, 777], "EQ": "2, 3-500"}}
+        answer = desk.ask(**asked, programme=programme, **body)
+        assert answer.status_code == 200, answer.text
+        return list(answer.json()["notes"])
+
+    unheard = "Of perils no loss set has a loss of 777"
+    unnamed = "No layer is of {} in perils: their events count as of no peril"
+    lossless = "Of WW1 in ReinsPeril no loss counts: nothing is recovered of them"
+    both = {"ReinsPeril": "WW1;EQ"}
+    assert notes(both) == [unheard]
+    assert notes({"ReinsPeril": "WW1"}) == [unnamed.format("EQ"), unheard]
+    assert notes({"ReinsPeril": "AA1"}) == [unnamed.format("EQ, WW1"), unheard]
+    clause = {"HoursClause": {"Hours": 72, "Start": "cedant"}}
+    assert notes(clause) == [unheard]
+    assert notes({**clause, "ReinsPeril": "EQ"})[0] == unnamed.format("WW1")
+    assert notes(both, filter={"events": "3"})[0] == lossless
+    assert lossless not in notes(both, filter={"events": "1"})
+
+
 def test_perils_have_so_many_events(desk: Desk) -> None:
     half = perils.MAX_EVENTS // 2
     lists = {"WW1": f"1-{half}", "EQ": f"{half + 1}-{perils.MAX_EVENTS}"}

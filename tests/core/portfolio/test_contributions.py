@@ -63,6 +63,28 @@ def test_parts_equal_the_oracle(seed: int, kind: Kind, mean: bool, band: float) 
         np.testing.assert_allclose(rows["Loss"], [parts.get(g, 0) for g in (0, 1)], 1e-6, scale)
 
 
+@pytest.mark.parametrize(
+    ("years", "band", "ranks"),
+    [
+        (100, 0.01, [1]),
+        (100, 0.99, [1]),
+        (17, 0.1, [6]),
+        (17, 0.2, [5, 6, 7]),
+        (10, 0.3, [7, 8, 9, 10, 11, 12, 13]),
+        (10, 0.29, [8, 9, 10, 11, 12]),
+        (50, 0.5, [1, 2, 3]),
+    ],
+)
+def test_a_band_has_the_ranks_within_its_share(years: int, band: float, ranks: list[int]) -> None:
+    losses = {(event, 1, 1): 1001.0 - event for event in range(1, 101)}
+    happens = tuple((event, 0, event) for event in range(1, 101))
+    subject = Subject([SetCase(1, losses, 100, happens).member()], 1)
+    whole = subject.whole().occurrence_losses()
+    found = contribute(subject, whole, Aim((years,), band=band)).rows[0]
+    wanted = [len(ranks), 1001 - ranks[-1], 1001 - ranks[0]]
+    assert [found["Cells"], found["BandLow"], found["BandHigh"]] == wanted
+
+
 @given(SEEDS, KINDS)
 def test_parts_sum_to_the_points_of_ept(seed: int, kind: Kind) -> None:
     case = random_set(np.random.default_rng(seed))

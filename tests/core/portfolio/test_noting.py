@@ -53,12 +53,16 @@ def test_a_share_is_said_to_be_of_what_its_type_has_before_it() -> None:
 def test_terms_that_never_matter_or_bind_before_others_are_named() -> None:
     risk = {"ReinsType": "PR", "RiskLimit": 20, "Reinstatement": 3}
     share = {"ReinsType": "QS", "OccLimit": None, "CededPercent": 0.5}
+    nothing = "CededPercent, PlacedPercent or TreatyShare is 0, so that nothing is ever paid"
     reverse = {"OccAttachment": 7, "OccReverseFranchise": 16}
     for more, wanted in (
         ({"Reinstatement": 3, "AggLimit": 20}, ["AggLimit is less than the limit times Rein"]),
         ({"Reinstatement": 3, "AggLimit": 50}, ["AggLimit is more than the limit times Rein"]),
         ({"Reinstatement": 3, "AggLimit": 40}, []),
         ({"OccLimit": 0.1, "Reinstatement": 2, "AggLimit": 0.3}, []),
+        ({"CededPercent": 0, "AggLimit": 90}, ["CededPercent is of each loss", nothing]),
+        ({"PlacedPercent": 0, "AggLimit": 90}, [nothing]),
+        ({"TreatyShare": 0, "AggLimit": 90}, [nothing]),
         ({"AggLimit": 9}, ["AggLimit is less than OccLimit, which is never paid in full"]),
         ({"AggLimit": 10}, []),
         (risk, ["OccLimit is less than RiskLimit, which is never paid in full"]),

@@ -52,8 +52,15 @@ def test_layers_are_in_order_of_priority_and_their_line_depends_on_their_type() 
         {"ReinsNumber": 5, "ReinsType": "PR", "RiskLimit": 4, "OccLimit": 9, "InuringPriority": 2},
         {"ReinsNumber": 3, "ReinsType": "AXL", "AggLimit": 6, "ReinsPeril": "WTC;AA1"},
         {**QS, "ReinsNumber": 4, "AggLimit": 8, "PlacedPercent": 0.5, "TreatyShare": 0.5},
+        {"ReinsNumber": 6, "ReinsType": "PR", "RiskAttachment": 2, "AggLimit": 5},
+        {"ReinsNumber": 7, "ReinsType": "FAC", "RiskAttachment": 2, "AggLimit": 3},
+        {"ReinsNumber": 8, "ReinsType": "AXL", "AggLimit": 6, "OccLimit": 2},
+        {"ReinsNumber": 9, "ReinsType": "AXL", "AggAttachment": 6, "OccLimit": 2},
     ]  # fmt: skip
     layers = parse_programme({"layers": given}).layers
+    lines = {one.number: one.line for one in layers}
+    assert [lines.pop(number) for number in (6, 7, 8, 9)] == [5, 3, 6, math.inf]
+    layers = [one for one in layers if one.number in lines]
     assert [(one.number, one.line) for one in layers] == [(3, 6), (4, 8), (2, 4), (5, 9), (1, 7)]
     assert [list(one.perils) for one in layers] == [[], [], ["WTC", "XHL"], [], []]
     assert layers[1].placed == 0.25
@@ -102,8 +109,10 @@ LAYERS: list[tuple[dict[str, Any], str]] = [
     ({**QS, "OccAttachment": 1}, "OccAttachment is no term of a quota share."),
     ({**QS, "Reinstatement": 1}, "Reinstatement is no term of a quota share."),
     ({"ReinsNumber": 1, "ReinsType": "CXL"},
-     "OccAttachment is missing: a catastrophe excess of loss would take every loss whole. Give "),
-    ({"ReinsNumber": 1, "ReinsType": "QS"}, "CededPercent is missing: a quota share would"),
+     "OccAttachment is missing: a catastrophe excess of loss needs a term of its own. Give OccA"),
+    ({"ReinsNumber": 1, "ReinsType": "AXL", "OccLimit": 9},
+     "AggAttachment is missing: an aggregate excess of loss needs a term of its own. Give Agg"),
+    ({"ReinsNumber": 1, "ReinsType": "QS"}, "CededPercent is missing: a quota share needs"),
     ({**CXL, "ReinsNumber": None}, "ReinsNumber is missing. Give an integer from 1 to"),
     ({**CXL, "ReinsNumber": 0}, "ReinsNumber is 0."),
     ({**CXL, "ReinsNumber": True}, "ReinsNumber is True."),
