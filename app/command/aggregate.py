@@ -149,10 +149,10 @@ def _aggregate(args: argparse.Namespace) -> int:
     sets = read_sets(args)
     pictures = _pictures(args, sets)
     job = job_of(args, sets)
-    check_options(choose_reports(job.reports), job.options, args.given)
+    taps = {} if pictures is None else dict(pictures.taps)
+    check_options(choose_reports([*dict.fromkeys((*job.reports, *taps))]), job.options, args.given)
     streams = job.streams
     announce_compiling()
-    taps = {} if pictures is None else dict(pictures.taps)
     if args.log_level == "debug":
         taps["events"] = _log_events
     start = time.perf_counter()

@@ -62,10 +62,7 @@ def read_options(
         )
     form = _format(query, headers, reports)
     drawn = form in PICTURE_TYPES
-    of_pictures = _OF_PICTURES
-    if "aal" in reports and "alct" not in reports:
-        of_pictures = of_pictures | {"confidence"}
-    if not drawn and (unused := sorted(query.model_fields_set & of_pictures)):
+    if not drawn and (unused := sorted(query.model_fields_set & _OF_PICTURES)):
         raise InvalidOptionError(
             f"{unused[0]} is of pictures, and {form} is none",
             hint="Leave it out, or ask for format=svg or png",

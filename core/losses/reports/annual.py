@@ -197,8 +197,6 @@ AAL_MEAN = OF_RUN(
 AAL = OF_RUN(
     name="aal",
     title="Average annual loss table",
-    # Of its picture, which shows how far samples agree.
-    options=("confidence",),
     columns=(*AAL_MEAN.columns, _DEVIATION),
     calculate=_Averages,
 )

@@ -44,7 +44,6 @@ BAD_OPTIONS = [
     ("aal", "expect_samples=0", "expect_samples"),
     ("aal", "expect_summaries=2147483648", "expect_summaries"),
     ("aal", "over_bound=", "over_bound"),
-    ("aal", "confidence=0.9", "confidence"),
     ("melt", "expect_summaries=2", "expect_summaries"),
     ("melt", "over_bound=try", "over_bound"),
     ("melt", "sets=1", "sets"),
