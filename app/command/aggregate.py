@@ -15,7 +15,7 @@ import structlog
 
 from app.losses.aggregation import Aggregation, Job
 from app.losses.analyses import MANY
-from app.losses.outputs import STDOUT, check_free
+from app.losses.outputs import STDOUT, check_free, is_special
 from app.losses.pictures.options import PictureOptions
 from app.losses.selection import parse_selection
 from app.losses.tables import FORMATS
@@ -150,7 +150,10 @@ def _aggregate(args: argparse.Namespace) -> int:
     pictures = _pictures(args, sets)
     job = job_of(args, sets)
     taps = {} if pictures is None else dict(pictures.taps)
-    check_options(choose_reports([*dict.fromkeys((*job.reports, *taps))]), job.options, args.given)
+    reports = choose_reports([*dict.fromkeys((*job.reports, *taps))])
+    check_options(reports, job.options, args.given)
+    if not (job.partials or job.partial_out or any(report.calculate for report in reports)):
+        _refuse_memory(args, job)
     streams = job.streams
     announce_compiling()
     if args.log_level == "debug":
@@ -182,6 +185,21 @@ def _aggregate(args: argparse.Namespace) -> int:
         of_streams = None if header is None else header.summary_set
         _write_pictures(pictures, of_streams if sets is None else sets.set_ids[0])
     return 0
+
+
+def _refuse_memory(args: argparse.Namespace, job: Job) -> None:
+    """Refuse options of sums, where there are none; a pipe that waits spills, too.
+
+    Raises:
+        OptionError: one is given.
+    """
+    pipes = (path for path in job.tables.values() if path == STDOUT or is_special(Path(path)))
+    waits = not job.live and any(pipes)
+    for name in sorted(args.given & {"memory_budget", *(() if waits else ("spill_dir",))}):
+        raise OptionError(
+            f"--{name.replace('_', '-')} is of reports of whole runs, and none is wanted",
+            hint="Leave it out, or add a report such as aal",
+        )
 
 
 def _pictures(args: argparse.Namespace, sets: SummarySets | None) -> PictureFiles | None:

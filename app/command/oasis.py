@@ -91,8 +91,8 @@ def _write_tables(args: argparse.Namespace) -> list[Path]:
     if args.tables is not None:
         return write_fetched(directory, out, args.tables)
     work = args.work_dir or args.run_dir / "work"
-    policy = policy_of(args)
-    return merge_chunks(directory, out, work, args.merge_chunks, args.memory_budget, policy)
+    memory = args.memory_budget, args.spill_dir
+    return merge_chunks(directory, out, work, args.merge_chunks, *memory, policy_of(args))
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -119,7 +119,8 @@ def _check(args: argparse.Namespace) -> None:
         raise OptionError(f"{' and '.join(chosen)} exclude each other")
     if chosen and args.stream:
         raise OptionError(f"{chosen[0]} reads no streams")
-    if args.service_plan and args.given & {"spill_dir", "memory_budget"}:
+    of_service = args.service_plan or args.tables is not None
+    if of_service and args.given & {"spill_dir", "memory_budget"}:
         raise OptionError(
             "--memory-budget and --spill-dir are not options of runs of a service",
             hint="Sums are in the service's memory, which its operator bounds",

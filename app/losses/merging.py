@@ -214,9 +214,25 @@ def _sources(job: MergeJob, suffix: str) -> list[_Source]:
         if sources and not schema.equals(sources[0].waiting.schema, suffix == ".csv"):
             raise InputError(f"its columns are not those of {sources[0].path}", source=path)
         sources.append(source)
+    schema = sources[0].waiting.schema
+    header = (schema.metadata or {}).get(_HEADER, b"").decode().rstrip("\n")
+    if job.report is not None and suffix != ".bin":
+        _check_report(job, header.split(",") if header else schema.names)
     if job.by == "event,period" and _PERIOD not in sources[0].waiting.column_names:
         raise OptionError("the tables have no column Period", hint="Merge them by event")
     return sources
+
+
+def _check_report(job: MergeJob, names: Sequence[str]) -> None:
+    """Refuse tables that are not of the report that is said; further columns may follow."""
+    columns = {name: [column.name for column in report.columns] for name, report in REPORTS.items()}
+    held = [name for name, own in columns.items() if own == list(names[: len(own)])]
+    if job.report not in held:
+        raise OptionError(
+            f"--report is {job.report}, but {job.tables[0]} has the columns of"
+            f" {' or '.join(held) or 'no report'}",
+            hint="Leave it out: only packed records do not tell their report",
+        )
 
 
 # -- formats ---------------------------------------------------------------------------

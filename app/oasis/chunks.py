@@ -188,7 +188,13 @@ def _link(first: Path, other: Path) -> None:
 
 
 def merge_chunks(  # noqa: PLR0913, PLR0917 - what a command says
-    directory: RunDirectory, out: Path, work: Path, chunks: int, memory_budget: int, policy: Policy
+    directory: RunDirectory,
+    out: Path,
+    work: Path,
+    chunks: int,
+    memory_budget: int,
+    spill_dir: str | None,
+    policy: Policy,
 ) -> list[Path]:
     """Write the outputs of a run whose chunks have been computed; return their paths.
 
@@ -198,6 +204,7 @@ def merge_chunks(  # noqa: PLR0913, PLR0917 - what a command says
         work: folder of the merged work folders.
         chunks: how many chunks there are.
         memory_budget: bytes of memory for sums.
+        spill_dir: where those beyond go; by default beside the outputs.
         policy: what the streams were read with.
 
     Raises:
@@ -205,7 +212,8 @@ def merge_chunks(  # noqa: PLR0913, PLR0917 - what a command says
     """
     check_writable(out)
     log = structlog.get_logger()
-    with locked(out, "outputs"), closing(SpillFiles(out)) as spill, Outputs() as outputs:
+    spilled = SpillFiles(Path(spill_dir or out))
+    with locked(out, "outputs"), closing(spilled) as spill, Outputs() as outputs:
         tables = OutputTables(outputs, directory, out)
         for losses in directory.losses():
             manifests = _check_chunks(directory, work, losses, chunks)
