@@ -303,6 +303,9 @@ def upload_complete(headers: Headers) -> bool | None:
     return None if text is None else text == "?1"
 
 
+_MAX_DIGITS = 80
+
+
 def number(headers: Headers, name: str) -> int | None:
     """Return a header that is a number of bytes; None if it is absent.
 
@@ -312,7 +315,8 @@ def number(headers: Headers, name: str) -> int | None:
     text = joined(headers, name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) < 19):  # noqa: PLR2004 - fits i8
+    # What is too large for anything, its limit refuses.
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
         raise BadRequestError(f"{name} is {text[:80]!r}, not a number of bytes")
     return int(text)
 
