@@ -7,10 +7,11 @@ and everything that reports. Here it is a stage by itself, which takes and retur
                                         --sink--> set 2: header, blocks, blocks, ...
 
 The blocks are the peer's: of an event by ascending summary, with the exposure (the sum of
-sidx -3), then sidx -5, -4, -1 and the samples that are not 0. Two things differ, on purpose.
+sidx -3), then sidx -5, -4, -1 and the samples that are not 0. Three things differ, on purpose.
 Sums are exact before they are rounded to the width of the stream, so the order of items cannot
-change a digit; and sidx -4 counts the risks of a summary that have a block in the event,
-whatever order they come in.
+change a digit; sidx -4 counts the risks of a summary that have a block in the event, whatever
+order they come in; and a summary without exposure and mean is left out only if it has no sample
+with a loss either.
 
 An event is written when the next one begins, or at the end of the stream: one that was cut or
 is faulty is in no stream of summaries.
@@ -203,8 +204,8 @@ class Summariser(StreamReceiver):
         sink: receives the streams, headers first; see :data:`StreamSink`. An exception it
             raises passes through, and the summariser cannot be used any more.
         policy: what to accept; ``float_width`` is that of the summaries, too.
-        zeros: whether to write samples without a loss, and summaries without exposure and
-            mean, as the peer's option ``-z``.
+        zeros: whether to write samples without a loss, and summaries without any, as the
+            peer's option ``-z``.
         name: what errors call the stream.
         seen: shared among the partitions of one run, so that an event which is in two of them
             is noticed.
