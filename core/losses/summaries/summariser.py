@@ -24,7 +24,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy import finfo
 
 from ... import errors
 from ...arrays import Array, Floats, Octets, Rows
@@ -36,7 +35,7 @@ from .._kernels.summary_blocks import OVERFLOW, WIDE, Written, summarise, write_
 from .._kernels.summary_sums import GROW_ROWS, PROGRESS, SPECIAL_COLUMNS, WORD_BITS, Sums
 from ..buffer import as_octets
 from ..events import Position, StreamEnd, StreamHeader
-from ..format import LOSS_DTYPES, SOURCE_GUL, SOURCE_SUMMARY, SUMMARY_HEADER_SIZE, Kind
+from ..format import LOSS_DTYPES, SOURCE_GUL, SOURCE_SUMMARY, SUMMARY_HEADER_SIZE, Kind, beyond
 from ..header import header_bytes
 from ..parameters import scratch_bytes
 from ..policy import Policy
@@ -414,16 +413,9 @@ class Summariser(StreamReceiver):
 
     def _overflow(self, number: int) -> errors.LimitError:
         set_id, summary = self._sets.summary(number)
-        width = self._scanner.policy.float_width
-        return errors.LimitError(
-            f"the losses of summary {summary} of set {set_id} add up to more than a loss of"
-            f" {width} bytes holds",
-            limit="loss",
-            allowed=float(finfo(LOSS_DTYPES[width]).max),
-            event=self.open_event,
-            hint="Write the stream with losses of 8 bytes" if width == min(LOSS_DTYPES) else None,
-            source=self._scanner.name,
-        )
+        what = f"the losses of summary {summary} of set {set_id} add up to"
+        place = {"event": self.open_event, "source": self._scanner.name}
+        return beyond(what, self._scanner.policy.float_width, **place)
 
     def _flush(self) -> None:
         """Hand on what has been written."""

@@ -217,7 +217,7 @@ def test_clients_that_leave_while_they_move_are_not_counted(server: Moving) -> N
 
 
 def test_a_slow_head_has_its_time_once_wherever_it_is_read() -> None:
-    took = []
+    took: list[float] = []
     with moving(limits=ServerLimits(header_seconds=1.0)) as server:
         # A busy machine may be late, but not each time.
         while min(took, default=1.8) >= 1.8:
