@@ -215,18 +215,17 @@ def _sources(job: MergeJob, suffix: str) -> list[_Source]:
             raise InputError(f"its columns are not those of {sources[0].path}", source=path)
         sources.append(source)
     schema = sources[0].waiting.schema
-    header = (schema.metadata or {}).get(_HEADER, b"").decode().rstrip("\n")
     if job.report is not None and suffix != ".bin":
-        _check_report(job, header.split(",") if header else schema.names)
+        header = (schema.metadata or {}).get(_HEADER) or ",".join(schema.names).encode()
+        _check_report(job, f"{header.decode().rstrip()},")
     if job.by == "event,period" and _PERIOD not in sources[0].waiting.column_names:
         raise OptionError("the tables have no column Period", hint="Merge them by event")
     return sources
 
 
-def _check_report(job: MergeJob, names: Sequence[str]) -> None:
+def _check_report(job: MergeJob, header: str) -> None:
     """Refuse tables that are not of the report that is said; further columns may follow."""
-    columns = {name: [column.name for column in report.columns] for name, report in REPORTS.items()}
-    held = [name for name, own in columns.items() if own == list(names[: len(own)])]
+    held = [name for name, row in REPORTS.items() if header.startswith(f"{row.header},")]
     if job.report not in held:
         raise OptionError(
             f"--report is {job.report}, but {job.tables[0]} has the columns of"
