@@ -97,8 +97,8 @@ def random_run(rng: np.random.Generator, *, width: int = 4, samples: int | None 
 
 
 def hostile_losses(rng: np.random.Generator, count: int, width: int) -> list[float]:
-    """Losses of every exponent that the float width has."""
-    low, high = (-148, 120) if width == 4 else (-1073, 1020)
+    """Losses of every exponent of the float width, but for those whose squares are beyond it."""
+    low, high = (-148, 55) if width == 4 else (-1073, 500)
     exponents = rng.integers(low, high, count)
     return [float(np.ldexp(m, int(e))) for m, e in zip(rng.random(count), exponents, strict=True)]
 

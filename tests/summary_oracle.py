@@ -126,7 +126,8 @@ def summarised(
     index = b""
     for summary in _gathered(blocks, sets, set_id):
         totals = {s: _total(losses, width, sums) for s, losses in summary.losses.items()}
-        if not (zeros or totals.get(-3) or totals.get(-1)):
+        told = [loss for sidx, loss in totals.items() if sidx > 0 or sidx in {-3, -1}]
+        if not (zeros or any(told)):
             continue
         index += struct.pack("<iq", summary.ident, len(out))
         pairs = [(-5, totals.get(-5, 0.0))]

@@ -15,7 +15,7 @@ import structlog
 
 from app.losses.aggregation import Aggregation, Job
 from app.losses.analyses import MANY
-from app.losses.outputs import STDOUT, check_free
+from app.losses.outputs import STDOUT, check_free, is_special
 from app.losses.pictures.options import PictureOptions
 from app.losses.selection import parse_selection
 from app.losses.tables import FORMATS
@@ -93,28 +93,22 @@ def job_of(args: argparse.Namespace, sets: SummarySets | None) -> Job:
     tables = len(args.reports) * (1 if sets is None else len(sets.set_ids))
     return Job(
         streams=_streams(args),
-        reports=args.reports,
-        out=args.out,
+        **{name: getattr(args, name) for name in _AS_GIVEN},
         format=_format_of(args, tables),
         policy=policy_of(args, event_order="ascending" if args.order == "event" else "any"),
-        order=args.order,
         inputs=read_inputs(args),
         sets=sets,
         infos=read_infos(args, sets),
         selection=parse_selection(args.summary_ids, args.event_ids),
         options=RunOptions(args.confidence, args.curves, args.tvar),
-        memory_budget=args.memory_budget,
-        spill_dir=args.spill_dir,
-        partials=args.partials,
-        partial_out=args.partial_out,
-        expect_events=args.expect_events,
-        expect_bytes=args.expect_bytes,
-        read_ahead=args.read_ahead,
-        idle_timeout=args.idle_timeout,
-        threads=args.threads,
-        live=args.live,
-        force=args.force,
     )
+
+
+_AS_GIVEN = (
+    *("reports", "out", "order", "memory_budget", "spill_dir", "partials", "partial_out"),
+    *("expect_events", "expect_bytes", "read_ahead", "idle_timeout", "threads", "live", "force"),
+)
+"""Options that are those of the job."""
 
 
 _NEEDS = {
@@ -149,10 +143,13 @@ def _aggregate(args: argparse.Namespace) -> int:
     sets = read_sets(args)
     pictures = _pictures(args, sets)
     job = job_of(args, sets)
-    check_options(choose_reports(job.reports), job.options, args.given)
+    taps = {} if pictures is None else dict(pictures.taps)
+    reports = choose_reports([*dict.fromkeys((*job.reports, *taps))])
+    check_options(reports, job.options, args.given)
+    if not (job.partials or job.partial_out or any(report.calculate for report in reports)):
+        _refuse_memory(args, job)
     streams = job.streams
     announce_compiling()
-    taps = {} if pictures is None else dict(pictures.taps)
     if args.log_level == "debug":
         taps["events"] = _log_events
     start = time.perf_counter()
@@ -182,6 +179,21 @@ def _aggregate(args: argparse.Namespace) -> int:
         of_streams = None if header is None else header.summary_set
         _write_pictures(pictures, of_streams if sets is None else sets.set_ids[0])
     return 0
+
+
+def _refuse_memory(args: argparse.Namespace, job: Job) -> None:
+    """Refuse options of sums, where there are none; a pipe that waits spills, too.
+
+    Raises:
+        OptionError: one is given.
+    """
+    pipes = (path for path in job.tables.values() if path == STDOUT or is_special(Path(path)))
+    waits = not job.live and any(pipes)
+    for name in sorted(args.given & {"memory_budget", *(() if waits else ("spill_dir",))}):
+        raise OptionError(
+            f"--{name.replace('_', '-')} is of reports of whole runs, and none is wanted",
+            hint="Leave it out, or add a report such as aal",
+        )
 
 
 def _pictures(args: argparse.Namespace, sets: SummarySets | None) -> PictureFiles | None:

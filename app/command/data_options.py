@@ -299,7 +299,7 @@ def add_summarise(parser: argparse.ArgumentParser) -> None:
     _add_force(parser)
     _add_live(parser, "blocks")
     _add_sets(parser, required=True)
-    text = "also write samples without a loss, and summaries without exposure and mean"
+    text = "also write samples without a loss, and summaries without exposure and losses"
     parser.add_argument("--zeros", action="store_true", help=text)
     _add_policy(parser)
     _add_completeness(parser)

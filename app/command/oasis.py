@@ -7,11 +7,14 @@ import json
 import os
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import TextIO
 
 import structlog
 
+from app.losses.analyses import OrderedThreads
+from app.losses.spilling import SpillFiles
 from app.oasis.aggregation import RunAggregation, RunJob
 from app.oasis.chunks import merge_chunks
 from app.oasis.confirming import Confirmation
@@ -21,6 +24,7 @@ from app.oasis.outputs import FLOAT_VARIABLE, FLOAT_WIDTHS, in_words_of_runs
 from app.oasis.service_plan import service_plan, write_fetched
 from app.oasis.streams import StreamOption
 from core.errors import CoreError, OptionError
+from core.losses.finishing import LedgerResources
 
 from .oasis_options import RUN_OPTIONS
 from .reading import announce_compiling, log_ends, policy_of
@@ -91,8 +95,9 @@ def _write_tables(args: argparse.Namespace) -> list[Path]:
     if args.tables is not None:
         return write_fetched(directory, out, args.tables)
     work = args.work_dir or args.run_dir / "work"
-    policy = policy_of(args)
-    return merge_chunks(directory, out, work, args.merge_chunks, args.memory_budget, policy)
+    with closing(SpillFiles(Path(args.spill_dir or out))) as spill:
+        use = LedgerResources(args.memory_budget, spill=spill, map=OrderedThreads())
+        return merge_chunks(directory, out, work, args.merge_chunks, use, policy_of(args))
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -119,7 +124,8 @@ def _check(args: argparse.Namespace) -> None:
         raise OptionError(f"{' and '.join(chosen)} exclude each other")
     if chosen and args.stream:
         raise OptionError(f"{chosen[0]} reads no streams")
-    if args.service_plan and args.given & {"spill_dir", "memory_budget"}:
+    of_service = args.service_plan or args.tables is not None
+    if of_service and args.given & {"spill_dir", "memory_budget"}:
         raise OptionError(
             "--memory-budget and --spill-dir are not options of runs of a service",
             hint="Sums are in the service's memory, which its operator bounds",

@@ -214,9 +214,24 @@ def _sources(job: MergeJob, suffix: str) -> list[_Source]:
         if sources and not schema.equals(sources[0].waiting.schema, suffix == ".csv"):
             raise InputError(f"its columns are not those of {sources[0].path}", source=path)
         sources.append(source)
+    schema = sources[0].waiting.schema
+    if job.report is not None and suffix != ".bin":
+        header = (schema.metadata or {}).get(_HEADER) or ",".join(schema.names).encode()
+        _check_report(job, f"{header.decode().rstrip()},")
     if job.by == "event,period" and _PERIOD not in sources[0].waiting.column_names:
         raise OptionError("the tables have no column Period", hint="Merge them by event")
     return sources
+
+
+def _check_report(job: MergeJob, header: str) -> None:
+    """Refuse tables that are not of the report that is said; further columns may follow."""
+    held = [name for name, row in REPORTS.items() if header.startswith(f"{row.header},")]
+    if job.report not in held:
+        raise OptionError(
+            f"--report is {job.report}, but {job.tables[0]} has the columns of"
+            f" {' or '.join(held) or 'no report'}",
+            hint="Leave it out: only packed records do not tell their report",
+        )
 
 
 # -- formats ---------------------------------------------------------------------------

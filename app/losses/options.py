@@ -62,10 +62,7 @@ def read_options(
         )
     form = _format(query, headers, reports)
     drawn = form in PICTURE_TYPES
-    of_pictures = _OF_PICTURES
-    if "aal" in reports and "alct" not in reports:
-        of_pictures = of_pictures | {"confidence"}
-    if not drawn and (unused := sorted(query.model_fields_set & of_pictures)):
+    if not drawn and (unused := sorted(query.model_fields_set & _OF_PICTURES)):
         raise InvalidOptionError(
             f"{unused[0]} is of pictures, and {form} is none",
             hint="Leave it out, or ask for format=svg or png",
@@ -306,6 +303,9 @@ def upload_complete(headers: Headers) -> bool | None:
     return None if text is None else text == "?1"
 
 
+_MAX_DIGITS = 80
+
+
 def number(headers: Headers, name: str) -> int | None:
     """Return a header that is a number of bytes; None if it is absent.
 
@@ -315,7 +315,8 @@ def number(headers: Headers, name: str) -> int | None:
     text = joined(headers, name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) < 19):  # noqa: PLR2004 - fits i8
+    # What is too large for anything, its limit refuses.
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS):
         raise BadRequestError(f"{name} is {text[:80]!r}, not a number of bytes")
     return int(text)
 

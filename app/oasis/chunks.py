@@ -20,8 +20,8 @@ import os
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -29,10 +29,9 @@ from typing import Any, Final
 import numpy as np
 import structlog
 
-from app.losses.analyses import OrderedThreads, taken_inputs
+from app.losses.analyses import taken_inputs
 from app.losses.outputs import Outputs
 from app.losses.report_files import Exchange, partial_header
-from app.losses.spilling import SpillFiles
 from core.arrays import Rows
 from core.errors import InputError, MismatchError
 from core.losses.finishing import LedgerReports, LedgerResources
@@ -188,7 +187,7 @@ def _link(first: Path, other: Path) -> None:
 
 
 def merge_chunks(  # noqa: PLR0913, PLR0917 - what a command says
-    directory: RunDirectory, out: Path, work: Path, chunks: int, memory_budget: int, policy: Policy
+    directory: RunDirectory, out: Path, work: Path, count: int, use: LedgerResources, policy: Policy
 ) -> list[Path]:
     """Write the outputs of a run whose chunks have been computed; return their paths.
 
@@ -196,8 +195,8 @@ def merge_chunks(  # noqa: PLR0913, PLR0917 - what a command says
         directory: the files of the run.
         out: where the outputs go.
         work: folder of the merged work folders.
-        chunks: how many chunks there are.
-        memory_budget: bytes of memory for sums.
+        count: how many chunks there are.
+        use: what sums may use.
         policy: what the streams were read with.
 
     Raises:
@@ -205,17 +204,17 @@ def merge_chunks(  # noqa: PLR0913, PLR0917 - what a command says
     """
     check_writable(out)
     log = structlog.get_logger()
-    with locked(out, "outputs"), closing(SpillFiles(out)) as spill, Outputs() as outputs:
+    with locked(out, "outputs"), Outputs() as outputs:
         tables = OutputTables(outputs, directory, out)
         for losses in directory.losses():
-            manifests = _check_chunks(directory, work, losses, chunks)
+            manifests = _check_chunks(directory, work, losses, count)
             in_order = all(manifest["sorted"] for manifest in manifests)
             for request in directory.requests(losses):
                 tables.add(losses, request)
-                chunk = _Chunks(directory, work, losses, request, chunks)
+                chunk = _Chunks(directory, work, losses, request, count)
                 chunk.merge_rows(tables, in_order=in_order)
-                chunk.merge_sums(tables, spill, memory_budget, policy)
-            log.info("chunks merged", of=losses.name, chunks=chunks)
+                chunk.merge_sums(tables, use, policy)
+            log.info("chunks merged", of=losses.name, chunks=count)
         tables.end()
     return tables.paths
 
@@ -302,21 +301,18 @@ class _Chunks:
             for rows in merge_rows(parts) if in_order else in_pieces(parts):
                 tables.write(self.group, report.name, rows)
 
-    def merge_sums(
-        self, tables: OutputTables, spill: SpillFiles, budget: int, policy: Policy
-    ) -> None:
+    def merge_sums(self, tables: OutputTables, use: LedgerResources, policy: Policy) -> None:
         """Write the reports of the whole run."""
         request = self.request
         outputs = run_outputs(request)
         if not outputs:
             return
         paths = [str(path) for path in self._paths(summary_file, outputs[0])]
-        exchange = Exchange(paths, None, Outputs())
-        resources = LedgerResources(budget, spill=spill, map=OrderedThreads(), on_merged=exchange)
+        use = replace(use, on_merged=Exchange(paths, None, Outputs()))
         header = partial_header(paths[0])
         inputs = self.directory.inputs(request, self.losses)
         reports = choose_reports(list(dict.fromkeys(OUTPUTS[o].report for o in outputs)))
-        ledger = LedgerReports(reports, request.options, resources)
+        ledger = LedgerReports(reports, request.options, use)
         ledger.begin(header, make_rules(header, policy), inputs.to_dict())
         ledger.finish(partial(tables.write, self.group))
 

@@ -41,7 +41,7 @@ _PIECE = 8 << 20
 _NOTES, _NOTE = 8, 400
 """Notes of an answer, and their characters, in a header."""
 _PROBLEMS = problem_responses(400, 401, 403, 404, 408, 409, 410, 413, 422, 429, 503)
-_TABLE_PROBLEMS = _PROBLEMS | problem_responses(406, 415, 416)
+_TABLE_PROBLEMS = _PROBLEMS | problem_responses(406, 412, 415, 416)
 _SETS = "/v1/portfolios/loss-sets"
 _TableForm = Literal["csv", "ndjson", "arrow", "parquet", "bin"]
 _Form = Literal["json", _TableForm, "svg", "png"]
@@ -292,7 +292,7 @@ class QueryOptions(BaseModel):
         200, "application/json", *(_TYPES[form].split(";")[0] for form in _FORMATS)
     )
     | NOT_MODIFIED
-    | problem_responses(400, 401, 403, 404, 406, 408, 410, 413, 416, 422, 429, 503),
+    | problem_responses(400, 401, 403, 404, 406, 408, 410, 412, 413, 416, 422, 429, 503),
 )
 @in_lane(LONG)
 async def query_portfolio(
@@ -301,7 +301,11 @@ async def query_portfolio(
     request: Request,
     who: IdentityDep,
 ) -> ExchangeResponse:
-    """Answer a question about loss sets: averages, curves, losses of periods, layers."""
+    """Answer a question about loss sets: averages, curves, losses of periods, layers.
+
+    It changes nothing, and is posted as it may be too long for an address. So conditions and
+    ranges are those of a GET: with ``If-None-Match``, an answer that is the same is 304.
+    """
     form = options.format or _accepted(joined(request.headers, "accept"))
     answers = service.answers
 

@@ -17,8 +17,11 @@ source type.
 from __future__ import annotations
 
 import enum
+from typing import Any
 
 import numpy as np
+
+from ..errors import LimitError
 
 
 class Kind(enum.Enum):
@@ -92,3 +95,15 @@ def pair_size(float_width: int) -> int:
 def block_header_size(kind: Kind, float_width: int) -> int:
     """Bytes of a block before its first pair."""
     return 8 + (float_width if kind is Kind.SUMMARY else 0)
+
+
+def beyond(what: str, width: int, **place: Any) -> LimitError:  # noqa: ANN401 - of LimitError
+    """The error of a number that a loss of so many bytes does not hold."""
+    unit = "Have amounts in a larger unit, such as millions"
+    return LimitError(
+        f"{what} more than a loss of {width} bytes holds",
+        limit="loss",
+        allowed=float(np.finfo(LOSS_DTYPES[width]).max),
+        hint=unit if width == max(LOSS_DTYPES) else f"{unit}, or losses of 8 bytes (float_width)",
+        **place,
+    )

@@ -21,7 +21,7 @@ from ._kernels.layout import Record, Tables
 from .events import Position, StreamHeader
 from .finishing import LedgerReports, Sink
 from .reports import REPORTS
-from .reports.report import Expander, Report, Setting
+from .reports.report import Expander, Report, Setting, check_width
 
 __all__ = ["Outputs", "Sink"]
 
@@ -52,6 +52,7 @@ class Outputs:
         self._at_event = at_event
         self._told = 0
         self._float_width = 0
+        self._may_be_wide = False
         self._expanders: dict[str, Expander] = {}
         self._expands = True
         self._least = 0
@@ -62,6 +63,8 @@ class Outputs:
         for name in self._sources:
             rules[name] = 1
         self._float_width = header.float_width
+        # Deviations and quantiles of float32 from 0 on are no larger than these are.
+        self._may_be_wide = header.float_width > 4 or bool(rules["keep_negative"][0])  # noqa: PLR2004
         self.ledger.begin(header, rules, inputs)
         self._tables = None
         for report in self._reports:
@@ -115,6 +118,9 @@ class Outputs:
         Args:
             state: of the pass, which counts their rows.
             position: where the open event begins.
+
+        Raises:
+            LimitError: a number is beyond its float width.
         """
         taken = {name: self._take(name, state) for name in self._sources}
         if self._at_event is not None and position.offset != self._told:
@@ -131,6 +137,8 @@ class Outputs:
         count = int(state[counter][0])
         state[counter] = 0
         table: Rows = getattr(self.tables, name)
+        if self._may_be_wide and name != "selt":
+            check_width(table[:count])
         return table[:count]
 
     def _hand_on(self, taken: Mapping[str, Rows]) -> None:

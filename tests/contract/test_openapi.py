@@ -426,6 +426,17 @@ def test_every_body_is_described_as_it_is_checked(document: Any) -> None:  # noq
     assert "decoder" not in bodies["register_dataset"]["schema"]["properties"]
 
 
+def test_a_posted_question_has_the_conditions_of_a_get(document: Any) -> None:  # noqa: ANN401 - JSON
+    unchanged = {
+        operation["operationId"]: operation
+        for method, _, operation in operations(document)
+        if method == "POST" and "304" in operation["responses"]
+    }
+    assert set(unchanged) == {"query_portfolio"}
+    assert "``If-None-Match``" in unchanged["query_portfolio"]["description"]
+    assert "412" in unchanged["query_portfolio"]["responses"]
+
+
 def test_every_reference_leads_somewhere(document: Any) -> None:  # noqa: ANN401 - JSON
     schemas = document["components"]["schemas"]
     named = set(re.findall(r"'\$ref': '#/components/schemas/(\w+)'", str(document)))

@@ -35,7 +35,7 @@ INPUTS_OF = {
     "no_of_periods": ("melt", *_OF_PERIODS, *_OF_RUNS),
     "periods": (*_OF_PERIODS, *_OF_RUNS),
     **dict.fromkeys(("return_periods", "curves", "tvar"), ("ept", "psept")),
-    "confidence": ("aal", "alct"),
+    "confidence": ("alct",),
 }
 """Reports that each input or option is for: the service refuses what none of a request takes."""
 PART_SIZE = 16 << 20

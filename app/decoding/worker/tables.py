@@ -236,10 +236,11 @@ class _ArrowStream(_Arrow):
         super().__init__(file)
         self._view: Any = pa.PythonFile(file, mode="r")
         self.schema = pa.ipc.read_schema(pa.ipc.read_message(self._view))
-        if any(pa.types.is_dictionary(field.type) for field in self.schema):
+        if coded := [each.name for each in self.schema if pa.types.is_dictionary(each.type)]:
             raise Fault(
-                "dictionaries of an Arrow stream lie between its batches, out of random access",
-                "Write an Arrow file, which lists its dictionaries",
+                f"column {coded[0]!r:.80} has a dictionary: those of an Arrow stream lie between"
+                " its batches, out of random access",
+                "Write an Arrow file, which lists its dictionaries, or the values themselves",
             )
         self.parts = list(self._parts(size))
 

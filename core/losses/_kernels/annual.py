@@ -170,6 +170,9 @@ def _deviation(squares: float, count: float) -> float:
     """Sample standard deviation; NaN of a single observation, which has none."""
     if count < 2:
         return np.nan
+    if np.isnan(squares):
+        # Infinite squares, times a weight of nothing.
+        return np.inf
     return float(np.sqrt(max(squares, 0.0) / (count - 1)))
 
 

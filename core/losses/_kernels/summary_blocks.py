@@ -149,7 +149,8 @@ def _write_summary(
     if not _round(row, sums, losses):
         p["summary"] = summary
         return OVERFLOW
-    if not zeros and losses[EXPOSURE] == 0 and losses[MEAN] == 0:
+    # Samples, too, unlike the peer: an insured mean may be 0 where some of them are not.
+    if not (zeros or losses[EXPOSURE] or losses[MEAN] or losses[SPECIAL_COLUMNS:columns].any()):
         return layout.OK
     at = int(written.ends[k])
     written.starts[k, written.blocks[k]] = at

@@ -12,7 +12,7 @@ about that mean with the vulnerability::
     VarElementVuln = sum of (w x**2) - n sum of (w mean_p)**2, over (nP - n) nP
 
 The second is meant for equal weights. With others it may be negative, and what follows from it
-is then NaN, as it is at the peer.
+is then NaN, as it is at the peer. So is what would be divided by nothing.
 """
 
 from __future__ import annotations
@@ -160,11 +160,12 @@ class _Convergence(_OfSubsets):
     def _columns(self, results: Floats) -> list[npt.NDArray[np.floating | np.integer]]:
         """All but the first, each of shape (summaries, subsets)."""
         n = np.broadcast_to(self._sizes, results.shape[:2])
-        years = self._periods
-        with np.errstate(divide="ignore", invalid="ignore"):
+        years, others = self._periods, self._periods - 1 or np.nan
+        with np.errstate(invalid="ignore"):
             mean = results[:, :, annual.MEAN]
-            hazard = results[:, :, annual.BETWEEN] / (years - 1.0) / years
-            vulnerability = results[:, :, annual.WITHIN] / (n * (years - 1.0)) / (n * years)
+            divisor = np.where(mean == 0, np.nan, mean)
+            hazard = results[:, :, annual.BETWEEN] / others / years
+            vulnerability = results[:, :, annual.WITHIN] / (n * others) / (n * years)
             error, hazard_error = np.sqrt(vulnerability), np.sqrt(hazard)
             interval = error * self._z
             low, high = (
@@ -177,13 +178,13 @@ class _Convergence(_OfSubsets):
                 low,
                 high,
                 error,
-                error / mean,
+                error / divisor,
                 hazard,
                 hazard_error,
-                hazard_error / mean,
+                hazard_error / divisor,
                 vulnerability,
                 error,
-                error / mean,
+                error / divisor,
             ]
 
 
@@ -197,8 +198,6 @@ AAL_MEAN = OF_RUN(
 AAL = OF_RUN(
     name="aal",
     title="Average annual loss table",
-    # Of its picture, which shows how far samples agree.
-    options=("confidence",),
     columns=(*AAL_MEAN.columns, _DEVIATION),
     calculate=_Averages,
 )

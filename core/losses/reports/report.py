@@ -29,7 +29,7 @@ import numpy.typing as npt
 from ...arrays import Floats, Indices, Rows
 from ...errors import OptionError
 from ..events import StreamHeader
-from ..format import Kind
+from ..format import Kind, beyond
 from ..inputs import Occurrence, Periods, ReturnPeriods
 from ..ledger.batches import Batch
 
@@ -294,11 +294,30 @@ def empty_rows(dtype: np.dtype[np.void]) -> Rows:
 
 
 def as_rows(dtype: np.dtype[np.void], columns: Sequence[npt.NDArray[Any] | float]) -> Rows:
-    """Rows of these columns, in the order of the report."""
+    """Rows of these columns, in the order of the report.
+
+    Raises:
+        LimitError: as :func:`check_width`.
+    """
     count = max(np.size(column) for column in columns if np.ndim(column))
     rows = np.empty(count, dtype)
-    # Losses beyond float32 print as infinite, as they do in the reports of events.
     with np.errstate(over="ignore"):
         for name, column in zip(dtype.names or (), columns, strict=True):
             rows[name] = column
+    check_width(rows)
     return rows
+
+
+def check_width(rows: Rows) -> None:
+    """Refuse numbers that their float width does not hold: they have become infinite.
+
+    Raises:
+        LimitError: naming the first column that has one, and its first row.
+    """
+    names = rows.dtype.names or ()
+    for name in names:
+        dtype = rows.dtype[name]
+        if dtype.kind == "f" and (wide := np.isinf(rows[name])).any():
+            row = rows[np.argmax(wide)]
+            of = [f"{key} {row[key]}" for key in names[:2] if rows.dtype[key].kind == "i"]
+            raise beyond(f"{name} of {', '.join(of)} is", dtype.itemsize)

@@ -7,10 +7,11 @@ and everything that reports. Here it is a stage by itself, which takes and retur
                                         --sink--> set 2: header, blocks, blocks, ...
 
 The blocks are the peer's: of an event by ascending summary, with the exposure (the sum of
-sidx -3), then sidx -5, -4, -1 and the samples that are not 0. Two things differ, on purpose.
+sidx -3), then sidx -5, -4, -1 and the samples that are not 0. Three things differ, on purpose.
 Sums are exact before they are rounded to the width of the stream, so the order of items cannot
-change a digit; and sidx -4 counts the risks of a summary that have a block in the event,
-whatever order they come in.
+change a digit; sidx -4 counts the risks of a summary that have a block in the event, whatever
+order they come in; and a summary without exposure and mean is left out only if it has no sample
+with a loss either.
 
 An event is written when the next one begins, or at the end of the stream: one that was cut or
 is faulty is in no stream of summaries.
@@ -23,7 +24,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy import finfo
 
 from ... import errors
 from ...arrays import Array, Floats, Octets, Rows
@@ -35,7 +35,7 @@ from .._kernels.summary_blocks import OVERFLOW, WIDE, Written, summarise, write_
 from .._kernels.summary_sums import GROW_ROWS, PROGRESS, SPECIAL_COLUMNS, WORD_BITS, Sums
 from ..buffer import as_octets
 from ..events import Position, StreamEnd, StreamHeader
-from ..format import LOSS_DTYPES, SOURCE_GUL, SOURCE_SUMMARY, SUMMARY_HEADER_SIZE, Kind
+from ..format import LOSS_DTYPES, SOURCE_GUL, SOURCE_SUMMARY, SUMMARY_HEADER_SIZE, Kind, beyond
 from ..header import header_bytes
 from ..parameters import scratch_bytes
 from ..policy import Policy
@@ -203,8 +203,8 @@ class Summariser(StreamReceiver):
         sink: receives the streams, headers first; see :data:`StreamSink`. An exception it
             raises passes through, and the summariser cannot be used any more.
         policy: what to accept; ``float_width`` is that of the summaries, too.
-        zeros: whether to write samples without a loss, and summaries without exposure and
-            mean, as the peer's option ``-z``.
+        zeros: whether to write samples without a loss, and summaries without any, as the
+            peer's option ``-z``.
         name: what errors call the stream.
         seen: shared among the partitions of one run, so that an event which is in two of them
             is noticed.
@@ -413,16 +413,9 @@ class Summariser(StreamReceiver):
 
     def _overflow(self, number: int) -> errors.LimitError:
         set_id, summary = self._sets.summary(number)
-        width = self._scanner.policy.float_width
-        return errors.LimitError(
-            f"the losses of summary {summary} of set {set_id} add up to more than a loss of"
-            f" {width} bytes holds",
-            limit="loss",
-            allowed=float(finfo(LOSS_DTYPES[width]).max),
-            event=self.open_event,
-            hint="Write the stream with losses of 8 bytes" if width == min(LOSS_DTYPES) else None,
-            source=self._scanner.name,
-        )
+        what = f"the losses of summary {summary} of set {set_id} add up to"
+        place = {"event": self.open_event, "source": self._scanner.name}
+        return beyond(what, self._scanner.policy.float_width, **place)
 
     def _flush(self) -> None:
         """Hand on what has been written."""

@@ -627,7 +627,15 @@ def test_aggregate_refuses_options_without_effect(
         ("psept", ("--curves", "F"), "PSEPT has none of the curves F. Name some of its curves W"),
         ("aal", ("--tvar", "weight"), "tvar is given, but EPT or PSEPT is not wanted"),
         ("aal", ("--tvar=count",), "tvar is given, but EPT or PSEPT is not wanted"),
-        ("ept", ("--confidence", "0.95"), "confidence is given, but AAL or ALCT is not wanted"),
+        ("ept", ("--confidence", "0.95"), "confidence is given, but ALCT is not wanted"),
+        ("aal", ("--confidence", "0.9"), "confidence is given, but ALCT is not wanted"),
+        (
+            "melt",
+            ("--memory-budget", "1GB"),
+            "--memory-budget is of reports of whole runs, and none",
+        ),
+        ("melt", ("--spill-dir", ".", "--out", "out"), "--spill-dir is of reports of whole runs"),
+        ("melt", ("--spill-dir", ".", "--live"), "--spill-dir is of reports of whole runs"),
         ("aal", ("--perspective", "il"), "--perspective applies only with --plot. Add it, or"),
         ("aal", ("--theme", "light"), "--theme applies only with --plot"),
         ("aal", ("--sets", "1"), "--sets applies only with --summary-xref"),
@@ -635,6 +643,8 @@ def test_aggregate_refuses_options_without_effect(
     ):
         code = main(["aggregate", *files, "--reports", report, *option])
         assert (code, said in capfd.readouterr().err) == (2, True)
+    # Rows that wait for the end of the stream take memory, and then the directory.
+    assert main(["aggregate", *files, "--reports", "melt", "--spill-dir", "."]) == 0
 
 
 def test_names_of_the_other_program_and_of_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -62,16 +61,14 @@ def test_what_is_as_small_but_honest_is_taken(service: Service, coding: str) -> 
 
 @pytest.mark.parametrize("coding", ["gzip", "zstd"])
 def test_many_empty_frames(service: Service, coding: str) -> None:
-    """They take no memory, and no more time than a bomb."""
+    """They are refused like a bomb; what they cost until then, ``test_decompression`` tells."""
     frame = compress_whole(coding, b"")
     data = good().encode()
-    start = time.perf_counter()
     for frames, status in ((1000, 200), (4 * MIB // len(frame), 413)):
         body = frame * frames + compress_whole(coding, data)
         answer = ask(service, Post("/v1/losses/melt", [body], [("Content-Encoding", coding)]))
         assert answer.status == status, answer.body
     is_problem(answer, "decompression-bomb")
-    assert time.perf_counter() - start < 5
 
 
 def damaged_bodies(coding: str, data: bytes) -> Iterator[bytes]:

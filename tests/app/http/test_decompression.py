@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 from backports import zstd
 
 from app.errors import BombError, CodingError, TooLargeError, UnsupportedCodingError
+from app.http import decompression
 from app.http.compression import CODINGS, compressor
 from app.http.decompression import decoder, zstd_window
 
@@ -79,6 +81,25 @@ def test_beginning_a_frame_counts_however_little_is_in_it(coding: str, size: int
     assert decode(coding, empty * most) == b""
     with pytest.raises(BombError, match="too many frames"):
         decode(coding, empty * (most + 1))
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_a_short_frame_is_not_handed_all_that_follows(
+    coding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its decoder would copy it: gigabytes for a megabyte of frames."""
+    handed: list[int] = []
+    pieces = decompression._Compressed._pieces
+
+    def counted(self: Any, frame: Any, data: Any) -> Any:  # noqa: ANN401 - as of the class
+        handed.append(len(data))
+        return pieces(self, frame, data)
+
+    monkeypatch.setattr(decompression._Compressed, "_pieces", counted)
+    frames = 5000
+    assert decode(coding, PACK[coding](b"") * frames + PACK[coding](b"a")) == b"a"
+    assert len(handed) == frames + 1
+    assert max(handed) <= 4 << 10
 
 
 def test_large_windows_are_refused() -> None:

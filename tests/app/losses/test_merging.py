@@ -91,6 +91,13 @@ def test_empty_tables_are_merged(tmp_path: Path) -> None:
         ([("a.bin", [1])], [], 2, "packed records do not tell their report"),
         ([("a.bin", [1])], ["--report", "melt"], 1, "not a multiple of the record size 44"),
         ([("a.csv", [1])], ["--by", "event,period"], 2, "the tables have no column Period"),
+        (
+            [("a.csv", [1])],
+            ["--report", "ept"],
+            2,
+            "--report is ept, but a.csv has the columns of selt",
+        ),
+        ([("a.parquet", [1])], ["--report", "melt"], 2, "a.parquet has the columns of selt."),
         ([("a.csv", [1])], ["missing.csv"], 1, "missing.csv: cannot be read"),
     ],
 )

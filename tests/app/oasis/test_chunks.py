@@ -23,8 +23,9 @@ def _compute(directory: Path, chunk: int, chunks: int = 2) -> Path:
     return directory / f"{chunk}.work"
 
 
-def _merge(directory: Path, chunks: int = 2) -> int:
-    return main(["aggregate", "--run-dir", str(directory), "--merge-chunks", str(chunks)])
+def _merge(directory: Path, chunks: int = 2, *options: str) -> int:
+    command = ["aggregate", "--run-dir", str(directory), "--merge-chunks", str(chunks)]
+    return main([*command, *options])
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +49,12 @@ def test_merged_chunks_are_the_run(computed: Path, tmp_path: Path) -> None:
     expected = {path.name: path.read_bytes() for path in (whole / "output").iterdir()}
     merged = {path.name: path.read_bytes() for path in (computed / "output").iterdir()}
     assert merged == expected
+
+
+def test_merged_sums_spill_where_they_are_told_to(copied: Path, tmp_path: Path) -> None:
+    spilled = tmp_path / "spilled"
+    assert _merge(copied, 2, "--memory-budget", "600kB", "--spill-dir", str(spilled)) == 0
+    assert list(spilled.iterdir()) == []
 
 
 def test_chunks_leave_the_files_that_oasis_expects(computed: Path) -> None:

@@ -239,6 +239,7 @@ def test_losses_that_are_not_finite(directory: Path, capsys: pytest.CaptureFixtu
         (["file.bin"], "a run directory has named streams"),
         (["--format", "arrow"], "outputs of a run are csv, parquet, bin, not arrow"),
         (["--chunk", "1/2", "--merge-chunks", "2"], "exclude each other"),
+        (["--tables", ".", "--spill-dir", "."], "are not options of runs of a service"),
     ],
 )
 def test_options_that_the_settings_decide(

@@ -213,6 +213,8 @@ def test_an_answer_has_a_strong_tag_of_its_sets_and_question(desk: Desk) -> None
     path = "/v1/portfolios/query?format=json"
     again = desk.send("POST", path, json=query, headers={"If-None-Match": tag})
     assert (again.status_code, again.content) == (304, b"")
+    other = desk.send("POST", path, json=query, headers={"If-Match": '"other"'})
+    assert (other.status_code, other.json()["code"]) == (412, "data-changed")
     tags = [
         (desk.ask(form, **body)).headers["etag"]
         for form, body in (

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from app.errors import problem_of
 from app.portfolio.exchanging import parse
 from core.errors import InputError
 from core.portfolio.tables import Given
@@ -55,6 +56,21 @@ def test_a_table_is_the_same_set_in_every_encoding(body: bytes) -> None:
     assert happenings(made.calendar) == [(1, 0, 7), (3, 0, 2), (3, 0, 7)]
     assert made.dimensions is not None
     assert made.dimensions.columns["region"].tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize("coded", ["region", "EventId", "Loss"])
+def test_dictionaries_are_decoded_where_they_can_be_found(coded: str) -> None:
+    at = TABLE.column_names.index(coded)
+    table = TABLE.set_column(at, coded, TABLE[coded].combine_chunks().dictionary_encode())
+    for body in (parquet(table), arrow(table)):
+        made = parse("ylt", body, Given(periods=5), DECODERS, "the-file")
+        assert losses_of(made.table) == {(2, 2, 1): 1.0, (7, 1, 1): 2.5}
+        assert made.dimensions is not None
+        assert made.dimensions.columns["region"].tolist() == ["a", "b"]
+    with pytest.raises(InputError, match=f"column '{coded}' has a dictionary.* stream") as caught:
+        parse("ylt", arrow(table, stream=True), Given(periods=5), DECODERS)
+    assert "Write an Arrow file" in str(caught.value.hint)
+    assert problem_of(caught.value).code == "input"
 
 
 @pytest.mark.parametrize("encode", [parquet, arrow])

@@ -133,13 +133,11 @@ def test_too_many_headers(server: Harness) -> None:
 
 def test_slow_head(server: Harness) -> None:
     with server.connect() as client:
-        start = time.monotonic()
         with contextlib.suppress(OSError):
             for byte in b"GET / HTTP/1.1\r\nHost: a\r\n":
                 client.send(bytes([byte]))
                 time.sleep(0.03)
         is_problem(Answer(client), 408, "headers-too-slow")
-        assert time.monotonic() - start < 2
 
 
 @pytest.mark.parametrize("first", [b"", HELLO])
@@ -174,7 +172,7 @@ def test_stalled_bodies(server: Harness, path: str, framing: str, paced: bool) -
         answer = Answer(client)
         assert answer.status == 408
         assert answer.headers["connection"] == "close"
-    assert 0.15 < time.monotonic() - start < 3
+    assert time.monotonic() - start > 0.15
 
 
 def test_a_slow_body_within_limits(server: Harness) -> None:

@@ -161,7 +161,7 @@ def test_what_takes_too_long_is_cut(tmp_path: Path) -> None:
         server.term()
         assert Answer(client).status == 503
         assert server.end()[0] == 0
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 30
 
 
 def test_workers(tmp_path: Path) -> None:

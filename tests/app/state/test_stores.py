@@ -169,7 +169,7 @@ class TestSqlite(StateStoreSuite):
                 begun = time.monotonic()
                 with pytest.raises(StoreBusyError) as caught:
                     store.compare_and_swap(record, b"2")
-                assert time.monotonic() - begun < 2
+                assert time.monotonic() - begun < 8  # not the 10 seconds that are usual
                 assert caught.value.retry_after == 1
                 with pytest.raises(StoreBusyError):
                     SqliteStateStore(path, wait=0.1)

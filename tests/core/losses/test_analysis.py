@@ -22,6 +22,7 @@ from core.errors import (
     CoreError,
     ExcessError,
     IncompleteError,
+    LimitError,
     OptionError,
     ReportError,
     StateError,
@@ -726,12 +727,29 @@ def test_a_policy_has_only_documented_values(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3])
-def test_squares_beyond_float64_are_infinite_not_absent(count: int) -> None:
-    """Of losses near the largest float64 the mean is right, the deviation infinite."""
+def test_squares_beyond_float64_are_refused(count: int) -> None:
+    """Of losses near the largest float64 the mean is right, the deviation would be infinite."""
     pairs = tuple((s, 1e200 * s) for s in range(1, count + 1))
-    stream = Stream("summary", 3, 8, (Block(1, 1, pairs),))
-    tables = aggregate(stream.encode(), ["melt", "events"], policy=Policy(float_width=8))
-    mean = 1e200 * sum(range(1, count + 1)) / 3
-    assert tables["melt"]["MeanLoss"][1] == pytest.approx(mean)
-    assert tables["melt"]["SDLoss"][1] == np.inf
-    assert tables["events"]["SampleSD"][0] == np.inf
+    stream = Stream("summary", 3, 8, (Block(7, 5, pairs),)).encode()
+    for report, said in (
+        ("melt", "SDLoss of EventId 7, SummaryId 5 is more than a loss of 8 bytes"),
+        ("events", "SampleSD of EventId 7, Blocks 1 is more than a loss of 8 bytes"),
+    ):
+        with pytest.raises(LimitError, match=said) as caught:
+            aggregate(stream, [report], policy=Policy(float_width=8))
+        assert caught.value.hint == "Have amounts in a larger unit, such as millions"
+    selt = aggregate(stream, ["selt"], policy=Policy(float_width=8))["selt"]
+    assert selt["Loss"].tolist() == [loss for _, loss in pairs]
+
+
+def test_what_negative_losses_take_beyond_float32_is_refused() -> None:
+    stream = Stream("summary", 2, 4, (Block(7, 5, ((-1, 1.0), (1, -3e38), (2, 3e38))),)).encode()
+    policy, quantiles = Policy(negative="keep"), np.array([0.25], np.float32)
+    cases: list[tuple[str, str, dict[str, Any]]] = [
+        ("melt", "SDLoss", {}),
+        ("qelt", "Loss", {"quantiles": quantiles}),
+    ]
+    for report, column, inputs in cases:
+        with pytest.raises(LimitError, match=f"{column} of EventId 7.* loss of 4 bytes") as caught:
+            aggregate(stream, [report], policy=policy, **inputs)
+        assert (caught.value.limit, caught.value.allowed) == ("loss", float(np.finfo("f4").max))

@@ -271,7 +271,8 @@ def test_a_picture_of_averages_needs_no_other_report_to_be_asked_for(
     run: Path, tmp_path: Path
 ) -> None:
     picture = tmp_path / "averages.png"
-    assert main(command(run, tmp_path / "out", "aal", "--plot", str(picture))) == 0
+    options = ("--plot", str(picture), "--confidence", "0.9")
+    assert main(command(run, tmp_path / "out", "aal", *options)) == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["aal.bin"]
 

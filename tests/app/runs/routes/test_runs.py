@@ -63,7 +63,8 @@ def test_a_list_that_is_an_option_is_bound_to_no_input(service: Service) -> None
         ("ept", {"curves": "W", "summary_ids": "3"}, "EPT has none of the curves W"),
         ("melt", {"curves": "F"}, "curves is given, but EPT or PSEPT is not wanted"),
         ("aal", {"tvar": "weight"}, "tvar is given, but EPT or PSEPT is not wanted"),
-        ("ept", {"confidence": 0.9}, "confidence is given, but AAL or ALCT is not wanted"),
+        ("ept", {"confidence": 0.9}, "confidence is given, but ALCT is not wanted"),
+        ("aal", {"confidence": 0.9}, "confidence is given, but ALCT is not wanted"),
     ],
 )
 def test_options_without_effect_are_refused_of_runs_and_posts(

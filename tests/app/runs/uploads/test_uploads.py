@@ -76,14 +76,19 @@ def test_lengths(up: Uploader) -> None:
     assert up.patch(address, 0, GOOD[:50]).status == 204
     problem = is_problem(up.patch(address, 50, b"", Upload_Length=20), "upload-length", 400)
     assert problem["detail"] == "the request declares 20 bytes, and the upload has 50 already"
+    is_problem(up.patch(address, 2**63, b"more"), "offset-mismatch", 409)
     assert up.patch(address, 50, GOOD[50:100], Upload_Length=len(GOOD)).status == 204
     is_problem(up.patch(address, 100, b"", Upload_Length=5000), "upload-length", 400)
     is_problem(up.patch(address, 100, GOOD[100:] + b"more"), "upload-excess", 413)
     assert up.offset(address) == 100
     assert up.patch(address, 100, GOOD[100:]).status == 204
-    for length in (2**59, 0):
-        answer = up.ask("POST", f"{up.path}/streams", **TUS, Upload_Length=length)
-        is_problem(answer, "too-large" if length else "stream-empty")
+    is_problem(up.ask("POST", f"{up.path}/streams", **TUS, Upload_Length=0), "stream-empty")
+    for fields in (TUS, {"Upload_Complete": "?0", "Upload_Draft_Interop_Version": 8}):
+        for length in (2**59, 2**63, 10**40):
+            answer = up.ask("POST", f"{up.path}/streams", **fields, Upload_Length=length)
+            problem = is_problem(answer, "too-large", 413)
+            assert problem["detail"] == f"an upload may have {1 << 40} bytes, not {length}"
+            assert (problem["limit"], problem["allowed"]) == ("upload", 1 << 40)
 
 
 def test_metrics_count_runs_parts_bytes_and_seals(up: Uploader) -> None:

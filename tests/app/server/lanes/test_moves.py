@@ -217,13 +217,19 @@ def test_clients_that_leave_while_they_move_are_not_counted(server: Moving) -> N
 
 
 def test_a_slow_head_has_its_time_once_wherever_it_is_read() -> None:
-    with moving(limits=ServerLimits(header_seconds=1.0)) as server, Client(server) as client:
-        begun = time.monotonic()
-        client.socket.sendall(b"GE")
-        time.sleep(0.8)
-        # Now its lane has it, and waits for the rest of the time.
-        assert client.ask(b"T /where/long/x HTTP/1.1\r\n").status == 408
-        assert 1.0 <= time.monotonic() - begun < 1.8
+    took: list[float] = []
+    with moving(limits=ServerLimits(header_seconds=1.0)) as server:
+        # A busy machine may be late, but not each time.
+        while min(took, default=1.8) >= 1.8:
+            assert len(took) < 5, took
+            with Client(server) as client:
+                begun = time.monotonic()
+                client.socket.sendall(b"GE")
+                time.sleep(0.8)
+                # Now its lane has it, and waits for the rest of the time.
+                assert client.ask(b"T /where/long/x HTTP/1.1\r\n").status == 408
+                took.append(time.monotonic() - begun)
+    assert min(took) >= 1.0
 
 
 def test_those_refused_are_told_why_and_counted() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from core import sorting
 from core.arrays import Rows
 from core.budget import installed
-from core.errors import OptionError, ReportError
+from core.errors import LimitError, OptionError, ReportError
 from core.losses.analysis import Analysis
 from core.losses.ledger import batches, ledger, runs
 from core.losses.reports import drawing
@@ -160,6 +160,40 @@ def test_confidence_widens_the_interval() -> None:
         widths.append(row["UpperCI"] - row["LowerCI"])
     assert widths == sorted(widths)
     assert widths[0] > 0
+
+
+@pytest.mark.parametrize(
+    ("report", "said", "large", "width"),
+    [
+        ("aal", "SDLoss of SummaryId 1, SampleType 1", 3e38, 4),
+        ("alct", "SDLoss of SummaryId 1", 3e38, 4),
+        ("alct", "VarElementHaz of SummaryId 1", 1e20, 4),
+        ("ept", "Loss of SummaryId 1, EPCalc 1", 3e38, 4),
+        ("psept", "Loss of SummaryId 1, SampleId 1", 3e38, 4),
+        ("aal", "SDLoss of SummaryId 1, SampleType 1", 1e200, 8),
+        ("ept", "Loss of SummaryId 1, EPCalc 1", 1.7e308, 8),
+    ],
+)
+def test_a_number_beyond_the_width_of_a_loss_is_refused(
+    report: str, said: str, large: float, width: int
+) -> None:
+    blocks = tuple(Block(e, 1, ((-1, large), (1, large), (2, large))) for e in (1, 2))
+    case = RunCase(Stream("summary", 2, width, blocks), 2, ((1, 1), (2, 1)))
+    # Squares of periods that all have a loss are infinite, too, not times nothing.
+    everywhere = replace(case, occurrences=((1, 1), (2, 2)))
+    for each in (case, everywhere) if large == 1e200 else (case,):
+        with pytest.raises(
+            LimitError, match=f"{said}.* is more than a loss of {width} b"
+        ) as caught:
+            compute(each, reports=[report])
+    assert ("of 8 bytes" in str(caught.value.hint)) == (width == 4)
+
+
+def test_one_period_tells_no_error_of_its_mean() -> None:
+    case = RunCase(Stream("summary", 2, 4, (Block(1, 1, ((1, 1.0), (2, 3.0))),)), 1, ((1, 1),))
+    for row in compute(case, reports=["alct"])["alct"]:
+        assert (row["LowerCI"], row["UpperCI"]) == (0.0, 0.0)
+        assert not np.isfinite([row["StandardError"], row["RelativeErrorHaz"]]).any()
 
 
 @pytest.mark.parametrize(

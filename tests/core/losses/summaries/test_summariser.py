@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import struct
 import tracemalloc
 from collections.abc import Iterable
 from dataclasses import replace
@@ -208,6 +209,17 @@ def test_losses_of_zero_are_written_only_if_asked_for() -> None:
     header, pair = 12, 8
     assert len(without.streams[1]) == header + 12 + 4 * pair
     assert len(with_zeros.streams[1]) == header + 2 * (12 + 6 * pair)
+
+
+def test_samples_stay_where_exposure_and_mean_are_zero() -> None:
+    """As of insured losses whose mean is below a deductible."""
+    nothing = Block(1, 1, ((-5, 7.0), (-1, 0.0), (2, 0.0)))
+    stream = small(nothing, Block(2, 1, ((-1, 0.0), (1, 0.0), (3, 5.0))))
+    got = run([stream.encode()], sets_of((1, 1, 1))).streams[1]
+    block = [(2, 1, 0.0), (-5, 0.0), (-1, 0.0), (3, 5.0), (0, 0.0)]
+    assert got[12:] == struct.pack("<iif", *block[0]) + b"".join(
+        struct.pack("<if", *pair) for pair in block[1:]
+    )
 
 
 def test_a_stream_without_events_gives_headers_alone() -> None:
