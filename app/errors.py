@@ -17,194 +17,144 @@ from .service_error import LargerError
 from .service_error import ServiceError as ServiceError  # noqa: PLC0414 - for those who raise others
 
 
-class BadRequestError(ServiceError):
+class BadRequestError(ServiceError, problem=("bad-request", 400, "Bad request")):
     """The request contradicts itself or violates HTTP."""
 
-    code, status, title = "bad-request", 400, "Bad request"
 
-
-class FramingError(ServiceError):
+class FramingError(ServiceError, problem=("framing", 400, "Malformed chunks")):
     """The body's chunked transfer coding is malformed."""
 
-    code, status, title = "framing", 400, "Malformed chunks"
 
-
-class CodingError(ServiceError):
+class CodingError(ServiceError, problem=("content-encoding", 400, "Malformed compressed body")):
     """The body does not decode as its Content-Encoding declares, or was cut."""
 
-    code, status, title = "content-encoding", 400, "Malformed compressed body"
 
-
-class UnauthorizedError(ServiceError):
+class UnauthorizedError(ServiceError, problem=("unauthorized", 401, "API key required")):
     """The request carries no API key, or one that is unknown, revoked or expired."""
 
-    code, status, title = "unauthorized", 401, "API key required"
 
-
-class ForbiddenError(ServiceError):
+class ForbiddenError(ServiceError, problem=("forbidden", 403, "Scope missing")):
     """The API key is known, but lacks the scope that the request needs."""
 
-    code, status, title = "forbidden", 403, "Scope missing"
 
-
-class OriginRefusedError(ServiceError):
+class OriginRefusedError(ServiceError, problem=("origin-refused", 403, "Another site")):
     """A page of another site sent the request, or it names a host that may be another's.
 
     So no site can act through the browsers of the users of a service.
     """
 
-    code, status, title = "origin-refused", 403, "Another site"
 
-
-class NotFoundError(ServiceError):
+class NotFoundError(ServiceError, problem=("not-found", 404, "Not found")):
     """No resource exists at this address."""
 
-    code, status, title = "not-found", 404, "Not found"
 
-
-class NotAcceptableError(ServiceError):
+class NotAcceptableError(ServiceError, problem=("not-acceptable", 406, "Format not available")):
     """None of the requested formats is available for this resource."""
 
-    code, status, title = "not-acceptable", 406, "Format not available"
 
-
-class StalledError(ServiceError):
+class StalledError(ServiceError, problem=("stalled", 408, "Body stalled")):
     """The client stopped sending before the end of its body."""
 
-    code, status, title = "stalled", 408, "Body stalled"
 
-
-class TokenMalformedError(ServiceError):
+class TokenMalformedError(ServiceError, problem=("token-malformed", 400, "Malformed token")):
     """The value is not a token, or was damaged on the way."""
 
-    code, status, title = "token-malformed", 400, "Malformed token"
 
-
-class TokenForgedError(ServiceError):
+class TokenForgedError(ServiceError, problem=("token-forged", 403, "Token not authentic")):
     """The token's signature is invalid, or this server does not have its key."""
 
-    code, status, title = "token-forged", 403, "Token not authentic"
 
-
-class TokenRetiredError(ServiceError):
+class TokenRetiredError(ServiceError, problem=("token-retired", 410, "Token key retired")):
     """The token's key has been retired: it refreshes tokens but no longer resumes streams."""
 
-    code, status, title = "token-retired", 410, "Token key retired"
 
-
-class TokenForeignError(ServiceError):
+class TokenForeignError(ServiceError, problem=("token-foreign", 409, "Token of another request")):
     """The token belongs to a different request."""
 
-    code, status, title = "token-foreign", 409, "Token of another request"
 
-
-class DataChangedError(ServiceError):
+class DataChangedError(ServiceError, problem=("data-changed", 412, "Data changed")):
     """The data differs from the data for which the token, address or entity tag was issued."""
 
-    code, status, title = "data-changed", 412, "Data changed"
 
-
-class InputGoneError(ServiceError):
+class InputGoneError(ServiceError, problem=("input-gone", 410, "Input not available")):
     """The auxiliary file has expired or was never uploaded."""
 
-    code, status, title = "input-gone", 410, "Input not available"
 
-
-class TooLargeError(LargerError):
+class TooLargeError(LargerError, problem=("too-large", 413, "Too large")):
     """The request exceeds a size limit of this server.
 
     The member ``limit`` names it, ``allowed`` is its value, and ``setting`` the variable with which
     an operator changes it, null where it is fixed.
     """
 
-    code, status, title = "too-large", 413, "Too large"
 
-
-class RangeError(ServiceError):
+class RangeError(ServiceError, problem=("range", 416, "Range not satisfiable")):
     """The requested range lies outside the resource."""
 
-    code, status, title = "range", 416, "Range not satisfiable"
 
-
-class BombError(LargerError):
+class BombError(LargerError, problem=("decompression-bomb", 413, "Decompression bomb")):
     """The body expands far beyond its compressed size."""
 
-    code, status, title = "decompression-bomb", 413, "Decompression bomb"
 
-
-class UnsupportedCodingError(ServiceError):
+class UnsupportedCodingError(
+    ServiceError, problem=("unsupported-encoding", 415, "Unsupported Content-Encoding")
+):
     """The body's Content-Encoding is not supported."""
 
-    code, status, title = "unsupported-encoding", 415, "Unsupported Content-Encoding"
 
-
-class InvalidOptionError(ServiceError):
+class InvalidOptionError(ServiceError, problem=("option", 422, "Invalid option")):
     """An option is unknown, has an invalid value or contradicts another option."""
 
-    code, status, title = "option", 422, "Invalid option"
 
-
-class WholeStreamError(ServiceError):
+class WholeStreamError(
+    ServiceError, problem=("report-needs-whole-stream", 422, "Report needs the whole stream")
+):
     """A report has rows only once the whole stream is known, and this is a part of one."""
 
-    code, status, title = "report-needs-whole-stream", 422, "Report needs the whole stream"
 
-
-class DatasetUnreadableError(ServiceError):
+class DatasetUnreadableError(
+    ServiceError, problem=("dataset-unreadable", 422, "Dataset unreadable")
+):
     """Decoding a file of the dataset crashed, took too long or needed too much memory.
 
     Files are decoded by isolated processes, so that only this request failed.
     """
 
-    code, status, title = "dataset-unreadable", 422, "Dataset unreadable"
 
-
-class BusyError(ServiceError):
+class BusyError(ServiceError, problem=("busy", 503, "Busy")):
     """The server has no memory, threads or connections left for another request.
 
     The members ``limit`` and ``setting``, where present, name what is used up.
     """
 
-    code, status, title = "busy", 503, "Busy"
 
-
-class ShareExceededError(ServiceError):
+class ShareExceededError(ServiceError, problem=("share-exceeded", 429, "Share exceeded")):
     """Your requests in progress hold as much of this server as one owner may; wait for them."""
 
-    code, status, title = "share-exceeded", 429, "Share exceeded"
 
-
-class RateLimitedError(ServiceError):
+class RateLimitedError(ServiceError, problem=("rate-limited", 429, "Too many requests")):
     """You sent more requests than one owner may in a time; the header RateLimit tells."""
 
-    code, status, title = "rate-limited", 429, "Too many requests"
 
-
-class EngineUnavailableError(ServiceError):
+class EngineUnavailableError(
+    ServiceError, problem=("engine-unavailable", 503, "Cluster unavailable")
+):
     """The cluster that computes for this server cannot be reached, or has no worker of its version.
 
     Nothing is lost: what was computed so far is not computed again.
     """
 
-    code, status, title = "engine-unavailable", 503, "Cluster unavailable"
 
-
-class DrainingError(ServiceError):
+class DrainingError(ServiceError, problem=("draining", 503, "Shutting down")):
     """The server is shutting down and accepts no new work."""
 
-    code, status, title = "draining", 503, "Shutting down"
 
-
-class StorageFullError(ServiceError):
+class StorageFullError(ServiceError, problem=("storage-full", 503, "Storage full")):
     """The server could not write to its data directory."""
 
-    code, status, title = "storage-full", 503, "Storage full"
 
-
-class QuotaExceededError(ServiceError):
+class QuotaExceededError(ServiceError, problem=("quota-exceeded", 429, "Quota exceeded")):
     """You already store as much of this as you may; delete some of it, or ask for more."""
-
-    code, status, title = "quota-exceeded", 429, "Quota exceeded"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,12 @@ class ServiceError(Exception):
     status: ClassVar[int]
     title: ClassVar[str]
 
+    def __init_subclass__(cls, code: str = "", problem: tuple[str, int, str] | None = None) -> None:
+        super().__init_subclass__()
+        cls.code = code or cls.code
+        if problem is not None:
+            cls.code, cls.status, cls.title = problem
+
     def __init__(
         self,
         detail: str,

@@ -84,6 +84,10 @@ class CoreError(Exception):
 
     code: ClassVar[str] = "core"
 
+    def __init_subclass__(cls, code: str = "") -> None:
+        super().__init_subclass__()
+        cls.code = code or cls.code
+
     def __init__(  # noqa: PLR0913 - every error can have all of them
         self,
         message: str,
@@ -128,27 +132,23 @@ class CoreError(Exception):
         return text
 
 
-class OptionError(CoreError):
+class OptionError(CoreError, code="option"):
     """An option has an invalid value, or contradicts another option."""
 
-    code = "option"
 
-
-class ReportError(CoreError):
+class ReportError(CoreError, code="report"):
     """The requested reports do not fit the stream, the inputs or each other.
 
     Attributes:
         inputs: names of inputs that a report needs and that are not there; None if that is not it.
     """
 
-    code = "report"
-
     def __init__(self, message: str, *, inputs: Sequence[str] | None = None, **place: Any) -> None:  # noqa: ANN401 - of all
         super().__init__(message, **place)
         self.inputs = None if inputs is None else list(inputs)
 
 
-class InputError(CoreError):
+class InputError(CoreError, code="input"):
     """An auxiliary file is malformed or inconsistent.
 
     ``offset`` is a byte of the file; for csv the message names the line.
@@ -157,52 +157,40 @@ class InputError(CoreError):
         parameter: the caller's argument that is at fault rather than the file, or None.
     """
 
-    code = "input"
-
     def __init__(self, message: str, *, parameter: str | None = None, **place: Any) -> None:  # noqa: ANN401 - of all
         super().__init__(message, **place)
         self.parameter = parameter
 
 
-class StateError(CoreError):
+class StateError(CoreError, code="state"):
     """The exported state is malformed, or belongs to another version or stream."""
 
-    code = "state"
 
-
-class PipelineError(CoreError):
+class PipelineError(CoreError, code="pipeline"):
     """The pipeline is invalid; the problem names the stage and the field."""
 
-    code = "pipeline"
 
-
-class PositionError(CoreError):
+class PositionError(CoreError, code="position"):
     """The position lies past the last item."""
 
-    code = "position"
 
-
-class TransformError(CoreError):
+class TransformError(CoreError, code="transform"):
     """A transform failed on an item.
 
     Attributes:
         position: index of the item in the input of the transform, or None.
     """
 
-    code = "transform"
-
     def __init__(self, message: str, *, position: int | None = None, **place: Any) -> None:  # noqa: ANN401 - of all
         super().__init__(message, **place)
         self.position = position
 
 
-class WorkStoppedError(CoreError):
+class WorkStoppedError(CoreError, code="stopped"):
     """The work was stopped before its end, whatever its input."""
 
-    code = "stopped"
 
-
-class BudgetExceededError(WorkStoppedError):
+class BudgetExceededError(WorkStoppedError, code="budget-exceeded"):
     """The request needs more memory, CPU time or items than a request may use.
 
     A stream ends before the step that exceeds a budget, and its token continues there; the
@@ -215,8 +203,6 @@ class BudgetExceededError(WorkStoppedError):
         limit: the bound, in bytes, seconds or items.
         setting: name of the variable that sets the bound, or None.
     """
-
-    code = "budget-exceeded"
 
     def __init__(
         self,
@@ -235,21 +221,17 @@ class BudgetExceededError(WorkStoppedError):
         self.setting = setting
 
 
-class CancelledError(WorkStoppedError):
+class CancelledError(WorkStoppedError, code="cancelled"):
     """The work was cancelled, since nobody waits for its result or the server stops."""
 
-    code = "cancelled"
 
-
-class LimitError(CoreError):
+class LimitError(CoreError, code="limit"):
     """The input is valid, but larger than the limits allow.
 
     Attributes:
         limit: name of the limit.
         allowed: the largest value.
     """
-
-    code = "limit"
 
     def __init__(self, message: str, *, limit: str, allowed: float, **place: Any) -> None:  # noqa: ANN401 - of all
         super().__init__(message, **place)
@@ -260,175 +242,117 @@ class LimitError(CoreError):
         return make, self.args, self.__dict__
 
 
-class StarvedError(CoreError):
+class StarvedError(CoreError, code="starved"):
     """A merge waits for one partition and cannot buffer more rows of the others."""
 
-    code = "starved"
 
-
-class FormatError(CoreError):
+class FormatError(CoreError, code="format"):
     """A file violates its format, is damaged or cut, or contradicts another file."""
 
-    code = "format"
 
-
-class AmbiguousFormatError(CoreError):
+class AmbiguousFormatError(CoreError, code="format-ambiguous"):
     """Several formats fit the files, or none does."""
 
-    code = "format-ambiguous"
 
-
-class ShapeError(CoreError):
+class ShapeError(CoreError, code="shape"):
     """Shapes or sizes do not fit the data or each other."""
 
-    code = "shape"
 
-
-class SelectionError(CoreError):
+class SelectionError(CoreError, code="selection"):
     """The view selects frames or pixels that do not exist, or none at all."""
 
-    code = "selection"
 
-
-class CastingError(CoreError):
+class CastingError(CoreError, code="casting"):
     """The requested type cannot hold the values."""
 
-    code = "casting"
 
-
-class RepairError(CoreError):
+class RepairError(CoreError, code="repair"):
     """An excluded pixel has no valid neighbour to be repaired from."""
 
-    code = "repair"
 
-
-class StreamError(CoreError):
+class StreamError(CoreError, code="stream"):
     """The bytes are not the loss stream they claim to be."""
 
-    code = "stream"
 
-
-class EmptyStreamError(StreamError):
+class EmptyStreamError(StreamError, code="stream-empty"):
     """The stream is empty."""
 
-    code = "stream-empty"
 
-
-class HeaderError(StreamError):
+class HeaderError(StreamError, code="stream-header"):
     """The header's type bytes are unknown, or its sample count is implausible."""
 
-    code = "stream-header"
 
-
-class UnsupportedStreamError(StreamError):
+class UnsupportedStreamError(StreamError, code="stream-unsupported"):
     """The stream belongs to another stage of the model chain, such as cdf."""
 
-    code = "stream-unsupported"
 
-
-class TruncatedError(StreamError):
+class TruncatedError(StreamError, code="stream-truncated"):
     """The stream ends inside its header or inside a block."""
 
-    code = "stream-truncated"
 
-
-class IncompleteError(StreamError):
+class IncompleteError(StreamError, code="stream-incomplete"):
     """The stream ends between two blocks, but is shorter than declared."""
 
-    code = "stream-incomplete"
 
-
-class ExcessError(StreamError):
+class ExcessError(StreamError, code="stream-excess"):
     """The stream is longer than declared."""
 
-    code = "stream-excess"
 
-
-class ConcatenatedError(StreamError):
+class ConcatenatedError(StreamError, code="stream-concatenated"):
     """Where a block should be, a second stream begins: files were joined."""
 
-    code = "stream-concatenated"
 
-
-class MismatchError(StreamError):
+class MismatchError(StreamError, code="stream-mismatch"):
     """The partitions differ in kind, sample count or summary set."""
 
-    code = "stream-mismatch"
 
-
-class EventIdError(StreamError):
+class EventIdError(StreamError, code="event-id"):
     """An event id is below 1."""
 
-    code = "event-id"
 
-
-class EventReopenedError(StreamError):
+class EventReopenedError(StreamError, code="event-reopened"):
     """An event that had ended appears again, here or in another partition."""
 
-    code = "event-reopened"
 
-
-class EventOrderError(StreamError):
+class EventOrderError(StreamError, code="event-order"):
     """Event ids descend although event order was requested."""
 
-    code = "event-order"
 
-
-class BlockIdError(StreamError):
+class BlockIdError(StreamError, code="block-id"):
     """An item, coverage or summary id is below 1."""
 
-    code = "block-id"
 
-
-class BlockRepeatedError(StreamError):
+class BlockRepeatedError(StreamError, code="block-repeated"):
     """An item, coverage or summary appears twice in one event."""
 
-    code = "block-repeated"
 
-
-class ItemUnknownError(StreamError):
+class ItemUnknownError(StreamError, code="item-unknown"):
     """The summary xref gives an item of the stream no summary of a requested set."""
 
-    code = "item-unknown"
 
-
-class ExposureError(StreamError):
+class ExposureError(StreamError, code="exposure"):
     """The exposure of a summary is negative or not finite."""
 
-    code = "exposure"
 
-
-class TerminatorError(StreamError):
+class TerminatorError(StreamError, code="terminator"):
     """The pair that ends a block has a loss."""
 
-    code = "terminator"
 
-
-class SampleRangeError(StreamError):
+class SampleRangeError(StreamError, code="sample-range"):
     """A sidx is below -5 or above the header's len_sample."""
 
-    code = "sample-range"
 
-
-class SampleRepeatedError(StreamError):
+class SampleRepeatedError(StreamError, code="sample-repeated"):
     """A sidx appears twice in one block."""
 
-    code = "sample-repeated"
 
-
-class SampleOrderError(StreamError):
+class SampleOrderError(StreamError, code="sample-order"):
     """The sidx of a block descend, or a special sidx follows a sample."""
 
-    code = "sample-order"
 
-
-class LossNotFiniteError(StreamError):
+class LossNotFiniteError(StreamError, code="loss-not-finite"):
     """A loss is NaN or infinite."""
 
-    code = "loss-not-finite"
 
-
-class LossNegativeError(StreamError):
+class LossNegativeError(StreamError, code="loss-negative"):
     """A loss is negative; the option negative=keep takes such losses."""
-
-    code = "loss-negative"

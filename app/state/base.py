@@ -54,14 +54,12 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", re.ASCII)
 _PREFIX = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,199})?", re.ASCII)
 
 
-class StoreError(ServiceError):
+class StoreError(ServiceError, code="store"):
     """The store of the service's state failed.
 
     Attributes:
         path: the file at fault, for the operator; the message does not name it.
     """
-
-    code = "store"
 
     def __init__(
         self,
@@ -99,16 +97,12 @@ class StoreFullError(StoreError):
     """The disk of the store is full."""
 
 
-class RecordExistsError(ServiceError):
+class RecordExistsError(ServiceError, code="head-exists"):
     """A record of this kind and id already exists."""
 
-    code = "head-exists"
 
-
-class RecordConflictError(ServiceError):
+class RecordConflictError(ServiceError, code="head-conflict"):
     """The record has changed since the caller saw it."""
-
-    code = "head-conflict"
 
 
 class RecordMissingError(NotFoundError):

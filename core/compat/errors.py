@@ -23,28 +23,20 @@ class DataChangedError(StateError, RuntimeError):
     """A checkpoint lies past the end of the data, or belongs to other data."""
 
 
-class ClosedError(CoreError, RuntimeError):
+class ClosedError(CoreError, RuntimeError, code="closed"):
     """An iterator was used after ``close``."""
 
-    code = "closed"
 
-
-class SourceEndedError(CoreError, RuntimeError):
+class SourceEndedError(CoreError, RuntimeError, code="source-ended"):
     """A source ended before the iterator that reads it."""
 
-    code = "source-ended"
 
-
-class WorkerError(CoreError, RuntimeError):
+class WorkerError(CoreError, RuntimeError, code="worker"):
     """A worker process failed with an exception that cannot be pickled."""
 
-    code = "worker"
 
-
-class WorkerDiedError(CoreError, ChildProcessError):
+class WorkerDiedError(CoreError, ChildProcessError, code="worker-died"):
     """A worker process or thread ended unexpectedly."""
-
-    code = "worker-died"
 
 
 class RemoteTracebackError(Exception):

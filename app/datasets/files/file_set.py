@@ -32,10 +32,8 @@ _PIECE = 64 << 20
 OpenFile = Callable[[Path], int]
 
 
-class ReadFailedError(ServiceError):
+class ReadFailedError(ServiceError, code="read-failed"):
     """A disk or file server failed while a dataset was read."""
-
-    code = "read-failed"
 
 
 def changed(name: str, change: str) -> DataChangedError:

@@ -60,16 +60,12 @@ _READ = os.O_RDONLY | os.O_CLOEXEC
 _SCAN = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 
 
-class PathRefusedError(ServiceError):
+class PathRefusedError(ServiceError, code="path-refused"):
     """A path leads outside of the served directories, or not to a regular file."""
 
-    code = "path-refused"
 
-
-class FileMissingError(ServiceError):
+class FileMissingError(ServiceError, code="file-missing"):
     """A file of a dataset does not exist."""
-
-    code = "file-missing"
 
 
 @dataclass(frozen=True, slots=True)
