@@ -184,9 +184,7 @@ class Scanner:
                 source=self.name,
             )
         check_room("blocks", 4 * (self._log.nbytes + self._table.nbytes))
-        log = np.zeros(4 * len(self._log), np.int32)
-        log[: len(self._log)] = self._log
-        self._set_log(log, len(self._log))
+        self._set_log(np.pad(self._log, (0, 3 * len(self._log))), len(self._log))
 
     def _set_log(self, log: npt.NDArray[np.int32], count: int) -> None:
         self._log = log
