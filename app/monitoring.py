@@ -139,12 +139,12 @@ def _observer(
         CountUpEach(metrics.throttled, watched.throttle.refused),
         CountUpEach(metrics.problems, slot.refusals),
     ]
-    loop_wait = metrics.loop_wait.labels(slot.lane)
-    thread_wait = metrics.thread_wait.labels(slot.lane)
+    loop_wait = metrics.loop_wait_seconds.labels(slot.lane)
+    thread_wait = metrics.thread_wait_seconds.labels(slot.lane)
     database = watched.storage.database
     if database is not None:
-        metrics.connections_limit.set(database.connections.limit)
-    metrics.memory_limit.set(watched.ledger.limit)
+        metrics.database_connections_limit.set(database.connections.limit)
+    metrics.memory_limit_bytes.set(watched.ledger.limit)
     metrics.buffers_limit.set(watched.buffers.limit)
     metrics.threads.set(watched.width)
 
@@ -156,7 +156,7 @@ def _observer(
         thread_wait.set(watched.lag_probe.thread_seconds)
         if database is not None:
             for state, count in database.connections.counts().items():
-                metrics.connections.labels(state).set(count)
+                metrics.database_connections.labels(state).set(count)
         busy, idle = decoders.counts
         metrics.decoders.labels("busy").set(busy)
         metrics.decoders.labels("idle").set(idle)
@@ -168,13 +168,13 @@ def _observer(
         metrics.jobs.labels("poisoned").set(watched.sealer.jobs.poisoned)
         watched.ledger.relieve()
         for purpose, held in watched.ledger.purposes().items():
-            metrics.memory_held.labels(purpose).set(held)
+            metrics.memory_held_bytes.labels(purpose).set(held)
         metrics.calls.labels("running").set(watched.threads.running)
         metrics.calls.labels("waiting").set(watched.threads.waiting)
         if watched.cluster is not None:
-            metrics.tasks_waiting.labels("dask").set(watched.cluster.waiting)
+            metrics.engine_tasks_waiting.labels("dask").set(watched.cluster.waiting)
             for state, count in watched.cluster.workers.items():
-                metrics.task_workers.labels(state).set(count)
+                metrics.engine_workers.labels(state).set(count)
         for count_up in counts:
             count_up()
 
@@ -187,9 +187,9 @@ def measured_quotas(storage: Storage, quotas: Quotas, metrics: Metrics) -> Calla
     def measure() -> None:
         for kind, limit in quotas.limits.items():
             used = storage.records.largest_usage(kind)
-            share = metrics.quota_ratio.labels(limit.name, "count")
+            share = metrics.quota_used_ratio.labels(limit.name, "count")
             share.set(used.count / max(limit.count, 1))
-            share = metrics.quota_ratio.labels(limit.name, "bytes")
+            share = metrics.quota_used_ratio.labels(limit.name, "bytes")
             share.set(used.nbytes / max(limit.nbytes, 1))
 
     return measure
@@ -201,7 +201,7 @@ def noted_sweeps(metrics: Metrics) -> Callable[[str | None], None]:
     def note(failed: str | None) -> None:
         if failed is None:
             metrics.sweeps.inc()
-            metrics.sweep_at.set(time.time())
+            metrics.sweep_timestamp_seconds.set(time.time())
         else:
             metrics.sweep_failures.labels(failed).inc()
 

@@ -111,32 +111,29 @@ def _make_directory() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """A metric as each worker has it, by the name of its attribute unless it has another."""
+    """A metric as each worker has it, by the name of its attribute."""
 
     kind: type[Counter | Gauge | Histogram]
     text: str
     labels: Sequence[str]
-    name: str | None
     how: Mapping[str, Any] = field(default_factory=dict)
 
     def made(self, attribute: str, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
         """Make it."""
-        name = f"thalweg_{self.name or attribute}"
+        name = f"thalweg_{attribute}"
         return self.kind(name, self.text, self.labels, registry=registry, **self.how)
 
 
-def _counter(text: str, *labels: str, name: str | None = None) -> Counter:
-    return cast("Counter", _Declared(Counter, text, labels, name))
+def _counter(text: str, *labels: str) -> Counter:
+    return cast("Counter", _Declared(Counter, text, labels))
 
 
-def _gauge(text: str, mode: Mode, *labels: str, name: str | None = None) -> Gauge:
-    return cast("Gauge", _Declared(Gauge, text, labels, name, {"multiprocess_mode": mode}))
+def _gauge(text: str, mode: Mode, *labels: str) -> Gauge:
+    return cast("Gauge", _Declared(Gauge, text, labels, {"multiprocess_mode": mode}))
 
 
-def _histogram(
-    text: str, buckets: Sequence[float], *labels: str, name: str | None = None
-) -> Histogram:
-    return cast("Histogram", _Declared(Histogram, text, labels, name, {"buckets": buckets}))
+def _histogram(text: str, buckets: Sequence[float], *labels: str) -> Histogram:
+    return cast("Histogram", _Declared(Histogram, text, labels, {"buckets": buckets}))
 
 
 class Metrics:
@@ -147,13 +144,10 @@ class Metrics:
     """
 
     requests = _counter("Requests answered", "method", "route", "status")
-    seconds = _histogram(
-        "Time from the headers of a request to the end of its answer",
-        _SECONDS,
-        "route",
-        name="request_seconds",
+    request_seconds = _histogram(
+        "Time from the headers of a request to the end of its answer", _SECONDS, "route"
     )
-    running = _gauge("Requests being answered", "livesum", name="requests_running")
+    requests_running = _gauge("Requests being answered", "livesum")
     problems = _counter("Problem documents answered, also within streams, by code", "code")
     ready = _gauge("Whether a part of the service is ready (1) or not (0)", "livemin", "part")
 
@@ -161,7 +155,7 @@ class Metrics:
     answer_bytes = _counter("Bytes of answers sent")
     events = _counter("Complete events answered")
     batches = _counter("Batches of pipelines sent")
-    buffers = _gauge("Read buffers in use", "livesum", name="buffers_used")
+    buffers_used = _gauge("Read buffers in use", "livesum")
     buffers_limit = _gauge("Read buffers there may be", "livemax")
 
     runs = _counter("Runs that were created, came into another state, or were deleted", "state")
@@ -177,15 +171,10 @@ class Metrics:
         "outcome",
     )
 
-    loop_wait = _gauge(
-        "Longest recent wait of a callback in an event loop",
-        "livemax",
-        "lane",
-        name="loop_wait_seconds",
+    loop_wait_seconds = _gauge(
+        "Longest recent wait of a callback in an event loop", "livemax", "lane"
     )
-    thread_wait = _gauge(
-        "Longest recent wait of a call for a thread", "livemax", "lane", name="thread_wait_seconds"
-    )
+    thread_wait_seconds = _gauge("Longest recent wait of a call for a thread", "livemax", "lane")
     threads = _gauge("Threads that compute", "livesum")
     decoders = _gauge("Decoder processes", "livesum", "state")
     decoder_starts = _counter("Decoder processes started")
@@ -198,21 +187,14 @@ class Metrics:
         "livemax",
         "state",
     )
-    tasks = _counter(
-        "Tasks of a cluster that were done, or how else they ended",
-        "name",
-        "engine",
-        "outcome",
-        name="engine_tasks",
+    engine_tasks = _counter(
+        "Tasks of a cluster that were done, or how else they ended", "name", "engine", "outcome"
     )
-    tasks_waiting = _gauge(
-        "Tasks of a cluster that have not ended", "livesum", "engine", name="engine_tasks_waiting"
-    )
-    task_workers = _gauge(
+    engine_tasks_waiting = _gauge("Tasks of a cluster that have not ended", "livesum", "engine")
+    engine_workers = _gauge(
         "Workers of the cluster that do tasks of this service (used), or do not (refused)",
         "livemax",
         "state",
-        name="engine_workers",
     )
 
     store_seconds = _histogram("Time of an operation on the state", _STORE_SECONDS, "operation")
@@ -221,34 +203,22 @@ class Metrics:
         "Time of a request to the object store", _STORE_SECONDS, "operation"
     )
     object_errors = _counter("Requests to the object store that failed", "operation")
-    connections = _gauge(
-        "Connections to the database of the state", "livesum", "state", name="database_connections"
-    )
-    connections_limit = _gauge(
-        "Connections that there may be", "livesum", name="database_connections_limit"
-    )
+    database_connections = _gauge("Connections to the database of the state", "livesum", "state")
+    database_connections_limit = _gauge("Connections that there may be", "livesum")
     turn_seconds = _histogram("Wait for the turn to change who owns a blob", _STORE_SECONDS)
     check_failures = _counter("Looks at a part of the service, once a second, that failed", "part")
     sweeps = _counter("Passes of the sweeper")
     sweep_failures = _counter("Chores of the sweeper that failed", "chore")
-    sweep_at = _gauge(
-        "Time of the last pass of the sweeper", "livemax", name="sweep_timestamp_seconds"
-    )
-    quota_ratio = _gauge(
-        "Largest share of a quota that one owner has used",
-        "livemostrecent",
-        "kind",
-        "unit",
-        name="quota_used_ratio",
+    sweep_timestamp_seconds = _gauge("Time of the last pass of the sweeper", "livemax")
+    quota_used_ratio = _gauge(
+        "Largest share of a quota that one owner has used", "livemostrecent", "kind", "unit"
     )
     spool_bytes = _gauge("Bytes of rows on disk that wait for clients", "livesum")
 
     budget_exceeded = _counter("Requests ended by a budget", "stage", "budget")
     cancelled = _counter("Work cancelled before its end", "kind")
-    memory_held = _gauge(
-        "Bytes that admitted work holds", "livesum", "purpose", name="memory_held_bytes"
-    )
-    memory_limit = _gauge("Bytes that admitted work may hold", "livemax", name="memory_limit_bytes")
+    memory_held_bytes = _gauge("Bytes that admitted work holds", "livesum", "purpose")
+    memory_limit_bytes = _gauge("Bytes that admitted work may hold", "livemax")
     memory_refused = _counter("Work refused for lack of memory, or of the owner's share", "purpose")
     throttled = _counter("Requests refused for their number in progress or their rate", "limit")
     calls = _gauge("Calls in threads", "livesum", "state")
@@ -291,7 +261,7 @@ class Metrics:
 
     def on_task(self, name: str, outcome: str) -> None:
         """Count a task of a cluster that has ended."""
-        self.tasks.labels(name, "dask", outcome).inc()
+        self.engine_tasks.labels(name, "dask", outcome).inc()
 
     def on_exceeded(self, stage: str, budget: str) -> None:
         """Count a request that a budget ended."""

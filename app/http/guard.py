@@ -106,7 +106,7 @@ class Guard:
 
     async def _visit(self, visit: _Visit, scope: Scope, receive: Receive) -> None:
         metrics = self.metrics
-        metrics.running.inc()
+        metrics.requests_running.inc()
         start = time.perf_counter()
         try:
             try:
@@ -137,11 +137,11 @@ class Guard:
             if visit.admitted is not None:
                 self.throttle.leave(visit.admitted)
             seconds = time.perf_counter() - start
-            metrics.running.dec()
+            metrics.requests_running.dec()
             route = _route(scope)
             status = visit.status or _CLIENT_LEFT
             metrics.requests.labels(scope["method"], route, status).inc()
-            metrics.seconds.labels(route).observe(seconds)
+            metrics.request_seconds.labels(route).observe(seconds)
             metrics.answer_bytes.inc(visit.sent)
             code = trail.problem_noted(scope)
             if code is not None and status != _CLIENT_LEFT:

@@ -65,7 +65,7 @@ class LossService:
             threads=self.threads,
             drain=drain,
             progress=progress,
-            lent=self.metrics.buffers.inc,
+            lent=self.metrics.buffers_used.inc,
             hurry=partial(self._hurry, payer),
         )
 

@@ -23,12 +23,12 @@ from app.telemetry import Metrics
 metrics = Metrics()
 ready, wait, quota = map(float, sys.argv[1:])
 metrics.ready.labels("store").set(ready)
-metrics.loop_wait.labels("quick").set(wait)
-metrics.buffers.set(2)
+metrics.loop_wait_seconds.labels("quick").set(wait)
+metrics.buffers_used.set(2)
 metrics.requests.labels("GET", "/", 200).inc(3)
 metrics.on_exceeded("filter", "items")
 metrics.on_cancelled("tiles")
-metrics.quota_ratio.labels("views", "count").set(quota)
+metrics.quota_used_ratio.labels("views", "count").set(quota)
 print(metrics.text().decode(), flush=True)
 sys.stdin.read()
 """
@@ -101,8 +101,8 @@ def worker():
         try:
             for route in map(str, range(20)):
                 metrics.requests.labels("GET", route, 200).inc()
-                metrics.seconds.labels(route).observe(0.1)
-            metrics.buffers.set(2)
+                metrics.request_seconds.labels(route).observe(0.1)
+            metrics.buffers_used.set(2)
         finally:
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(pid, 0)
