@@ -20,7 +20,7 @@ from app.http.dependencies import IdentityDep, Routes
 from app.http.json_bodies import json_response
 from app.parts import Parts
 from app.runs.service import RunService
-from app.server.lanes.table import FRONT, LONG, in_lane
+from app.server.lanes.table import FRONT, LONG
 
 from . import samples
 from .overview import limits
@@ -56,8 +56,7 @@ Path = Annotated[str, Query(max_length=1024, description="A directory below the 
 Prefix = Annotated[str, Query(max_length=128, description="List ids that begin so")]
 
 
-@router.get("/")
-@in_lane(FRONT)
+@router.get("/", FRONT)
 async def home(console: Console, request: Request) -> Response:
     """Return the first page; lead programs to the documentation."""
     if "text/html" not in request.headers.get("accept", ""):
@@ -90,15 +89,13 @@ async def _is_stranger(console: Console, request: Request) -> bool:
     return False
 
 
-@router.get("/console/sign-in")
-@in_lane(FRONT)
+@router.get("/console/sign-in", FRONT)
 async def ask_for_key(console: Console) -> Response:
     """Ask for a key."""
     return console.pages.answer("sign-in", place="/")
 
 
-@router.post("/console/sign-in")
-@in_lane(FRONT)
+@router.post("/console/sign-in", FRONT)
 async def sign_in(console: Console, request: Request) -> Response:
     """Give the browser a cookie that stands for a key."""
     form = await _form(request)
@@ -107,8 +104,7 @@ async def sign_in(console: Console, request: Request) -> Response:
     return _away(console, form.get("place", "/"), cookie)
 
 
-@router.post("/console/sign-out")
-@in_lane(FRONT)
+@router.post("/console/sign-out", FRONT)
 async def sign_out(console: Console, request: Request) -> Response:
     """Take the cookie away."""
     return _away(console, "/", console.parts.cookies.end(request.scope["scheme"]))
@@ -136,8 +132,7 @@ def _away(console: Console, place: str, cookie: str) -> Response:
     return RedirectResponse(place, 303, headers)
 
 
-@router.get("/console/assets/{digest}/{name}")
-@in_lane(FRONT)
+@router.get("/console/assets/{digest}/{name}", FRONT)
 async def asset(console: Console, digest: str, name: str) -> Response:
     """Return a file that pages load; its address changes with it."""
     found = console.pages.assets.get(name)
@@ -147,8 +142,7 @@ async def asset(console: Console, digest: str, name: str) -> Response:
     return Response(found.content, headers=headers, media_type=found.media_type)
 
 
-@router.get("/console/datasets")
-@in_lane(FRONT)
+@router.get("/console/datasets", FRONT)
 async def datasets(
     console: Console, who: IdentityDep, after: After = "", prefix: Prefix = ""
 ) -> Response:
@@ -160,8 +154,7 @@ async def datasets(
     return console.pages.answer("datasets", datasets=found, after=last, prefix=prefix)
 
 
-@router.get("/console/files")
-@in_lane(LONG)
+@router.get("/console/files", LONG)
 async def files(console: Console, who: IdentityDep, path: Path = "") -> Response:
     """List files and directories below the dataset roots, to be registered."""
     service = console.datasets
@@ -170,8 +163,7 @@ async def files(console: Console, who: IdentityDep, path: Path = "") -> Response
     return json_response({"path": path, "entries": entries, "of": len(found)})
 
 
-@router.get("/console/datasets/{ident}")
-@in_lane(FRONT)
+@router.get("/console/datasets/{ident}", FRONT)
 async def dataset(console: Console, who: IdentityDep, ident: str) -> Response:
     """Show a dataset."""
     service = console.datasets

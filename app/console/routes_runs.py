@@ -24,7 +24,7 @@ from app.runs.records import RunRecord, StreamRecord
 from app.runs.results.segments import stream_header
 from app.runs.service import RunService
 from app.runs.spec import RunSpec
-from app.server.lanes.table import FRONT, LONG, in_lane
+from app.server.lanes.table import FRONT, LONG
 from app.service_error import ServiceError
 from app.state.base import StoreDamagedError
 from core.errors import CoreError
@@ -50,8 +50,7 @@ Ids = Annotated[str, Query(pattern=r"^[0-9]{1,10}(,[0-9]{1,10}){0,19}$|^$")]
 router = Routes(Console, "/console/runs", APIRoute, include_in_schema=False)
 
 
-@router.get("")
-@in_lane(FRONT)
+@router.get("", FRONT)
 async def runs(
     console: Console, who: IdentityDep, after: After = "", wanted: Wanted = ""
 ) -> Response:
@@ -84,15 +83,13 @@ def _describe(service: RunService, run: RunRecord) -> dict[str, Any]:
     return {**brief, "partitions": run.spec["options"].get("partitions")}
 
 
-@router.get("/new")
-@in_lane(FRONT)
+@router.get("/new", FRONT)
 async def new_run(console: Console) -> Response:
     """Offer to create a run."""
     return console.pages.answer("new_run", reports=REPORTS.values())
 
 
-@router.get("/{ident}")
-@in_lane(FRONT)
+@router.get("/{ident}", FRONT)
 async def run(console: Console, who: IdentityDep, ident: str, after: After = "") -> Response:
     """Show a run, and a page of its streams."""
     service = console.runs
@@ -118,8 +115,7 @@ def _file_name(stream: StreamRecord) -> str:
     return ""
 
 
-@router.get("/{ident}/about")
-@in_lane(LONG)
+@router.get("/{ident}/about", LONG)
 async def about(
     console: Console, who: IdentityDep, ident: str, q: Sought = "", ids: Ids = ""
 ) -> Response:

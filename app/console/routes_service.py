@@ -16,7 +16,7 @@ from app.http.json_bodies import json_response
 from app.http.trail import name_resource
 from app.portfolio.layering import LAYERS
 from app.runs.describing import describe_briefly
-from app.server.lanes.table import FRONT, in_lane
+from app.server.lanes.table import FRONT
 
 from . import overview, samples
 from .order import order_of
@@ -28,8 +28,7 @@ _RUNS = 1000
 router = Routes(Console, "", APIRoute, include_in_schema=False)
 
 
-@router.get("/console/samples/{name}")
-@in_lane(FRONT)
+@router.get("/console/samples/{name}", FRONT)
 async def sample(console: Console, name: str) -> Response:
     """Send a loss stream, or the occurrences of its events, to try reports with."""
     content = await console.parts.threads.start(samples.losses, name)
@@ -37,8 +36,7 @@ async def sample(console: Console, name: str) -> Response:
     return Response(content, headers=headers, media_type="application/octet-stream")
 
 
-@router.post("/console/samples/scan")
-@in_lane(FRONT)
+@router.post("/console/samples/scan", FRONT)
 async def sample_scan(console: Console, request: Request, who: IdentityDep) -> Response:
     """Store a scan in the first dataset root, unless it is there, to be registered."""
     threads, path = console.parts.threads, samples.place_of_scan(console.parts.settings)
@@ -47,8 +45,7 @@ async def sample_scan(console: Console, request: Request, who: IdentityDep) -> R
     return json_response(samples.SCAN_SPEC, 201 if created else 200)
 
 
-@router.get("/console/pipelines")
-@in_lane(FRONT)
+@router.get("/console/pipelines", FRONT)
 async def pipelines(console: Console, who: IdentityDep, after: After = "") -> Response:
     """List the pipelines of the caller."""
     service = console.parts.pipelines
@@ -57,8 +54,7 @@ async def pipelines(console: Console, who: IdentityDep, after: After = "") -> Re
     return console.pages.answer("pipelines", pipelines=ids, after=last)
 
 
-@router.get("/console/pipelines/{ident}")
-@in_lane(FRONT)
+@router.get("/console/pipelines/{ident}", FRONT)
 async def pipeline(console: Console, who: IdentityDep, ident: str) -> Response:
     """Show a pipeline, stage by stage, and its order."""
     service = console.parts.pipelines
@@ -71,8 +67,7 @@ async def pipeline(console: Console, who: IdentityDep, ident: str) -> Response:
     return console.pages.answer("pipeline", **await service.threads.start(look))
 
 
-@router.get("/console/portfolio")
-@in_lane(FRONT)
+@router.get("/console/portfolio", FRONT)
 async def portfolio(console: Console, who: IdentityDep, after: After = "") -> Response:
     """List the loss sets of the caller, and runs that others can be made of."""
     parts, runs = console.parts, console.runs.runs
@@ -91,8 +86,7 @@ async def portfolio(console: Console, who: IdentityDep, after: After = "") -> Re
     return console.pages.answer("portfolio", **await parts.threads.start(look))
 
 
-@router.get("/console/operations")
-@in_lane(FRONT)
+@router.get("/console/operations", FRONT)
 async def operations(console: Console, who: IdentityDep, drain: DrainDep) -> Response:
     """Show how the service is, and what of it is used."""
     parts = console.parts

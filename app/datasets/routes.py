@@ -19,7 +19,7 @@ from app.http.dependencies import IdentityDep, Routes
 from app.http.identity import ADMIN, Identity, identity_of, require
 from app.http.json_bodies import JsonBodies, json_response, send_made
 from app.http.openapi import NOT_MODIFIED, content_response, json_body, problem_responses
-from app.server.lanes.table import FRONT, LONG, in_lane
+from app.server.lanes.table import FRONT, LONG
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.plain import Piece, Whole, send_range
 
@@ -61,8 +61,7 @@ def _check_owner(who: Identity, owner: str | None) -> None:
         require(who, ADMIN)
 
 
-@router.get("", responses=_JSON | _PROBLEMS)
-@in_lane(FRONT)
+@router.get("", FRONT, responses=_JSON | _PROBLEMS)
 async def list_datasets(
     datasets: DatasetService,
     request: Request,
@@ -83,6 +82,7 @@ async def list_datasets(
 
 @router.post(
     "",
+    LONG,
     status_code=201,
     openapi_extra=json_body(
         DatasetSpec,
@@ -92,7 +92,6 @@ async def list_datasets(
     ),
     responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
 )
-@in_lane(LONG)
 async def register_dataset(
     datasets: DatasetService, request: Request, who: IdentityDep
 ) -> ExchangeResponse:
@@ -110,8 +109,7 @@ async def register_dataset(
     return ExchangeResponse(handle)
 
 
-@router.get("/{ident}", responses=_JSON | _PROBLEMS)
-@in_lane(FRONT)
+@router.get("/{ident}", FRONT, responses=_JSON | _PROBLEMS)
 async def dataset(datasets: DatasetService, ident: str, request: Request) -> Response:
     """Describe a dataset: shape, axes, dtype, files, metadata and fingerprint."""
     who = identity_of(request.scope)
@@ -123,8 +121,7 @@ async def dataset(datasets: DatasetService, ident: str, request: Request) -> Res
     return json_response(await datasets.threads.start(describe))
 
 
-@router.delete("/{ident}", responses=_PROBLEMS)
-@in_lane(FRONT)
+@router.delete("/{ident}", FRONT, responses=_PROBLEMS)
 async def delete_dataset(
     datasets: DatasetService, ident: str, who: IdentityDep, owner: Owner = None
 ) -> Response:
@@ -134,8 +131,7 @@ async def delete_dataset(
     return Response(status_code=204)
 
 
-@router.get("/{ident}/files/{number}", responses=_OCTETS | NOT_MODIFIED | _PROBLEMS)
-@in_lane(LONG)
+@router.get("/{ident}/files/{number}", LONG, responses=_OCTETS | NOT_MODIFIED | _PROBLEMS)
 async def dataset_file(
     datasets: DatasetService, ident: str, number: int, request: Request, who: IdentityDep
 ) -> ExchangeResponse:

@@ -102,40 +102,41 @@ class Routes(Generic[S]):
             router.add_api_route(route.path, endpoint, methods=route.methods, **options)
         return router
 
-    def add(self, method: str, path: str, **options: Any) -> Declare[S]:  # noqa: ANN401 - as above
-        """Return a decorator that declares a route, with HEAD where it has GET."""
+    def add(self, method: str, path: str, lane: str, **options: Any) -> Declare[S]:  # noqa: ANN401 - as above
+        """Return a decorator that declares a route and its lane, with HEAD where it has GET."""
 
         def declare(endpoint: Endpoint[S]) -> Endpoint[S]:
+            endpoint.lane = lane  # type: ignore[attr-defined]  # functions take attributes
             self.routes.append(Route(self._prefix + path, endpoint, methods=[method]))
             self._options.append({**_options_of(endpoint), **options})
             return endpoint
 
         return declare
 
-    def get(self, path: str, **options: Any) -> Declare[S]:  # noqa: ANN401 - as above
+    def get(self, path: str, lane: str, **options: Any) -> Declare[S]:  # noqa: ANN401 - as above
         """Declare a route for GET, and for HEAD."""
-        return self.add("GET", path, **options)
+        return self.add("GET", path, lane, **options)
 
-    def post(self, path: str, **options: Any) -> Declare[S]:  # noqa: ANN401 - as above
+    def post(self, path: str, lane: str, **options: Any) -> Declare[S]:  # noqa: ANN401 - as above
         """Declare a route for POST."""
-        return self.add("POST", path, **options)
+        return self.add("POST", path, lane, **options)
 
-    def put(self, path: str, **options: Any) -> Declare[S]:  # noqa: ANN401 - as above
+    def put(self, path: str, lane: str, **options: Any) -> Declare[S]:  # noqa: ANN401 - as above
         """Declare a route for PUT."""
-        return self.add("PUT", path, **options)
+        return self.add("PUT", path, lane, **options)
 
-    def patch(self, path: str, **options: Any) -> Declare[S]:  # noqa: ANN401 - as above
+    def patch(self, path: str, lane: str, **options: Any) -> Declare[S]:  # noqa: ANN401 - as above
         """Declare a route for PATCH."""
-        return self.add("PATCH", path, **options)
+        return self.add("PATCH", path, lane, **options)
 
-    def delete(self, path: str, **options: Any) -> Declare[S]:  # noqa: ANN401 - as above
+    def delete(self, path: str, lane: str, **options: Any) -> Declare[S]:  # noqa: ANN401 - as above
         """Declare a route for DELETE, which answers with nothing."""
         options["responses"] = NO_CONTENT | options["responses"]
-        return self.add("DELETE", path, **{"status_code": 204, **options})
+        return self.add("DELETE", path, lane, **{"status_code": 204, **options})
 
-    def options(self, path: str, **options: Any) -> Declare[S]:  # noqa: ANN401 - as above
+    def options(self, path: str, lane: str, **options: Any) -> Declare[S]:  # noqa: ANN401 - as above
         """Declare a route for OPTIONS."""
-        return self.add("OPTIONS", path, **options)
+        return self.add("OPTIONS", path, lane, **options)
 
 
 def _options_of(endpoint: Endpoint[Any]) -> dict[str, Any]:

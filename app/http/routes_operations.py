@@ -32,7 +32,7 @@ from xxhash import xxh3_64_hexdigest
 
 from app.errors import KINDS, NotFoundError
 from app.health import readiness
-from app.server.lanes.table import FRONT, in_lane
+from app.server.lanes.table import FRONT
 from app.telemetry import METRICS_TYPE, Metrics
 
 from .dependencies import DrainDep, Routes
@@ -195,8 +195,7 @@ DOCS_HEADERS = _headers(
 """Of the page of all routes, whose script sends requests to this service."""
 
 
-@router.get("/healthz", operation_id="healthz", response_model=Health)
-@in_lane(FRONT)
+@router.get("/healthz", FRONT, operation_id="healthz", response_model=Health)
 async def healthz(_operations: Operations) -> Response:
     """Report that the process is alive."""
     return json_response({"status": "ok"})
@@ -204,11 +203,11 @@ async def healthz(_operations: Operations) -> Response:
 
 @router.get(
     "/readyz",
+    FRONT,
     operation_id="readyz",
     response_model=Readiness,
     responses={503: {"description": "Not ready for requests", "model": Readiness}},
 )
-@in_lane(FRONT)
 async def readyz(operations: Operations, drain: DrainDep) -> Response:
     """Report whether the service is ready for requests, and if not, which part fails."""
     described = await operations.readiness.describe(draining=drain.draining)
@@ -217,11 +216,11 @@ async def readyz(operations: Operations, drain: DrainDep) -> Response:
 
 @router.get(
     "/metrics",
+    FRONT,
     operation_id="metrics",
     response_class=PlainTextResponse,
     responses=problem_responses(400, 401, 403, 503),
 )
-@in_lane(FRONT)
 async def metrics(operations: Operations) -> Response:
     """Return the metrics of all workers, in Prometheus text format."""
     # Ten milliseconds of work. Not in the threads of requests: the page is for when they are busy.
@@ -231,11 +230,11 @@ async def metrics(operations: Operations) -> Response:
 
 @router.get(
     "/problems/{code}",
+    FRONT,
     operation_id="problem",
     response_class=HTMLResponse,
     responses=problem_responses(404),
 )
-@in_lane(FRONT)
 async def explain_problem(operations: Operations, code: str) -> Response:
     """Explain a problem code."""
     if code not in KINDS:
@@ -246,15 +245,13 @@ async def explain_problem(operations: Operations, code: str) -> Response:
     return HTMLResponse(page, headers=PAGE_HEADERS)
 
 
-@router.get("/", include_in_schema=False)
-@in_lane(FRONT)
+@router.get("/", FRONT, include_in_schema=False)
 async def root(_operations: Operations) -> Response:
     """Lead to the documentation, where there is no console."""
     return RedirectResponse("docs")
 
 
-@router.get("/docs", operation_id="docs", include_in_schema=False)
-@in_lane(FRONT)
+@router.get("/docs", FRONT, operation_id="docs", include_in_schema=False)
 async def docs(operations: Operations, request: Request) -> Response:
     """Return a page that lists all routes and problems, and sends requests."""
     document = request.app.openapi()
@@ -268,8 +265,7 @@ async def docs(operations: Operations, request: Request) -> Response:
     return HTMLResponse(page, headers=DOCS_HEADERS)
 
 
-@router.get("/docs/{name:path}", include_in_schema=False)
-@in_lane(FRONT)
+@router.get("/docs/{name:path}", FRONT, include_in_schema=False)
 async def document(operations: Operations, name: str, request: Request) -> Response:
     """Return a file of the documentation."""
     found = await asyncio.to_thread(operations.site.read, name)

@@ -12,7 +12,7 @@ from starlette.types import Message, Receive
 
 from app.errors import TokenMalformedError, TooLargeError
 from app.server.body import BodyStalled
-from app.server.lanes.table import FRONT, in_lane
+from app.server.lanes.table import FRONT
 from app.tokens import KIND_SESSION, KeyRing, Token
 
 from .dependencies import Handler, Routes, StrictRoute
@@ -161,18 +161,17 @@ router = Routes(
 
 @router.post(
     "/inspect",
+    FRONT,
     operation_id="inspect_token",
     response_model=TokenDescription,
     response_model_exclude_unset=True,
 )
-@in_lane(FRONT)
 async def inspect_token(tokens: TokenInspection, body: TokenBody) -> Any:  # noqa: ANN401 - validated
     """Verify a token and describe the position in it."""
     return tokens.describe(body.token)
 
 
-@router.post("/refresh", operation_id="refresh_token")
-@in_lane(FRONT)
+@router.post("/refresh", FRONT, operation_id="refresh_token")
 async def refresh_token(tokens: TokenInspection, body: TokenBody) -> TokenAnswer:
     """Sign a token again with the current signing key."""
     return TokenAnswer(token=tokens.refresh(body.token))

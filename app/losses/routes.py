@@ -21,7 +21,7 @@ from app.http.negotiation import joined
 from app.http.openapi import problem_responses
 from app.http.trail import name_resource
 from app.server.drain import Drain
-from app.server.lanes.table import FRONT, LONG, in_lane
+from app.server.lanes.table import FRONT, LONG
 from app.server.responses import Exchange, ExchangeResponse
 from core.errors import InputError
 
@@ -133,7 +133,6 @@ async def _no_content(exchange: Exchange) -> None:
     await exchange.end()
 
 
-@in_lane(LONG)
 async def _one_report(
     losses: LossService,
     report: ReportName,
@@ -148,7 +147,6 @@ async def _one_report(
     return await _answer((report,), query, request, losses, drain)
 
 
-@in_lane(LONG)
 async def _several_reports(
     losses: LossService,
     query: Annotated[ReportsQuery, Query()],
@@ -171,6 +169,7 @@ for _method in ("POST", "PUT"):
         router.add(
             _method,
             _path,
+            LONG,
             name=f"{_method.lower()}_{_name}",
             operation_id=f"{_method.lower()}_{_name}",
             responses=_responses(*_formats),
@@ -195,6 +194,7 @@ _INPUT_BODY = {
 
 @inputs_router.put(
     "/{name}",
+    LONG,
     status_code=201,
     openapi_extra=_INPUT_BODY,
     responses={
@@ -203,7 +203,6 @@ _INPUT_BODY = {
         **problem_responses(400, 401, 403, 404, 408, 413, 415, 422, 429, 503),
     },
 )
-@in_lane(LONG)
 async def put_input(
     losses: LossService,
     name: InputName,
@@ -280,8 +279,9 @@ async def receive_input(
     return answer, stored.created
 
 
-@inputs_router.delete("/{name}/{digest}", responses=problem_responses(400, 401, 403, 404, 422, 503))
-@in_lane(FRONT)
+@inputs_router.delete(
+    "/{name}/{digest}", FRONT, responses=problem_responses(400, 401, 403, 404, 422, 503)
+)
 async def delete_input(
     losses: LossService, name: InputName, digest: str, who: IdentityDep
 ) -> Response:

@@ -30,7 +30,7 @@ from app.http.openapi import (
     json_body,
     problem_responses,
 )
-from app.server.lanes.table import FRONT, LONG, QUICK, in_lane
+from app.server.lanes.table import FRONT, LONG, QUICK
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.driver import Limits
 from app.telemetry import Metrics
@@ -186,8 +186,7 @@ router = Routes(PipelineService, "/v1/pipelines", tags=["pipelines"])
 stages = Routes(PipelineService, "/v1/stages", tags=["pipelines"])
 
 
-@router.get("", responses=_JSON | _PROBLEMS)
-@in_lane(FRONT)
+@router.get("", FRONT, responses=_JSON | _PROBLEMS)
 async def list_pipelines(
     service: PipelineService,
     who: IdentityDep,
@@ -201,11 +200,11 @@ async def list_pipelines(
 
 @router.post(
     "",
+    QUICK,
     status_code=201,
     openapi_extra=json_body(MEMBERS, reference()["order"]["example"]),
     responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
 )
-@in_lane(QUICK)
 async def register_pipeline(
     service: PipelineService, request: Request, who: IdentityDep
 ) -> ExchangeResponse:
@@ -230,8 +229,7 @@ async def register_pipeline(
     return ExchangeResponse(handle)
 
 
-@router.get("/{ident}", responses=_JSON | _PROBLEMS)
-@in_lane(FRONT)
+@router.get("/{ident}", FRONT, responses=_JSON | _PROBLEMS)
 async def pipeline(service: PipelineService, ident: str, who: IdentityDep) -> Response:
     """Describe a pipeline: its spec, data, schema, number of batches and first token."""
 
@@ -242,16 +240,16 @@ async def pipeline(service: PipelineService, ident: str, who: IdentityDep) -> Re
     return json_response(await service.threads.start(describe))
 
 
-@router.delete("/{ident}", responses=_PROBLEMS)
-@in_lane(FRONT)
+@router.delete("/{ident}", FRONT, responses=_PROBLEMS)
 async def delete_pipeline(service: PipelineService, ident: str, who: IdentityDep) -> Response:
     """Forget a pipeline; streams of its batches that run finish."""
     await service.threads.start(service.pipelines.delete, who, ident)
     return Response(status_code=204)
 
 
-@router.get("/{ident}/batches", responses=content_response(200, MEDIA_TYPES["frames"]) | _PROBLEMS)
-@in_lane(LONG)
+@router.get(
+    "/{ident}/batches", LONG, responses=content_response(200, MEDIA_TYPES["frames"]) | _PROBLEMS
+)
 async def pipeline_batches(
     service: PipelineService,
     ident: str,
@@ -291,9 +289,10 @@ async def pipeline_batches(
 
 
 @router.get(
-    "/{ident}/batch", responses=content_response(200, *MEDIA.values()) | NOT_MODIFIED | _PROBLEMS
+    "/{ident}/batch",
+    QUICK,
+    responses=content_response(200, *MEDIA.values()) | NOT_MODIFIED | _PROBLEMS,
 )
-@in_lane(QUICK)
 async def pipeline_batch(
     service: PipelineService, ident: str, request: Request, query: Annotated[BatchQuery, Query()]
 ) -> ExchangeResponse:
@@ -317,15 +316,13 @@ async def pipeline_batch(
     return ExchangeResponse(handle)
 
 
-@stages.get("", responses=_JSON | problem_responses(401, 503))
-@in_lane(FRONT)
+@stages.get("", FRONT, responses=_JSON | problem_responses(401, 503))
 async def list_stages(_service: PipelineService) -> Response:
     """Describe all stages and functions, with an example of each."""
     return json_response(reference())
 
 
-@stages.get("/{name}", responses=_JSON | problem_responses(401, 422, 503))
-@in_lane(FRONT)
+@stages.get("/{name}", FRONT, responses=_JSON | problem_responses(401, 422, 503))
 async def stage(_service: PipelineService, name: str) -> Response:
     """Describe one stage, with its functions."""
     return json_response(reference_of(name))

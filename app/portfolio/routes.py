@@ -22,7 +22,7 @@ from app.http.openapi import NOT_MODIFIED, content_response, json_body, problem_
 from app.losses.pictures.options import PictureForm, Theme
 from app.losses.routes import receive_file
 from app.losses.schemas import given
-from app.server.lanes.table import FRONT, LONG, in_lane
+from app.server.lanes.table import FRONT, LONG
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.plain import Piece, Whole, send_range
 
@@ -84,8 +84,7 @@ class LossSetList(BaseModel):
     after: str | None = Field(description="Value of after for the next page; null if it is last")
 
 
-@router.get("/loss-sets", responses={200: {"model": LossSetList}, **_PROBLEMS})
-@in_lane(FRONT)
+@router.get("/loss-sets", FRONT, responses={200: {"model": LossSetList}, **_PROBLEMS})
 async def list_loss_sets(
     service: PortfolioService,
     who: IdentityDep,
@@ -100,11 +99,11 @@ async def list_loss_sets(
 
 @router.post(
     "/loss-sets",
+    LONG,
     status_code=201,
     openapi_extra=json_body(SetBody, {"run": "0" * 32}),
     responses={200: {"model": LossSetAnswer}, 201: {"model": LossSetAnswer}, **_PROBLEMS},
 )
-@in_lane(LONG)
 async def create_loss_set(
     service: PortfolioService, request: Request, who: IdentityDep
 ) -> ExchangeResponse:
@@ -121,10 +120,10 @@ async def create_loss_set(
 
 @router.put(
     "/loss-sets/{ident}",
+    LONG,
     status_code=201,
     responses={200: {"model": LossSetAnswer}, 201: {"model": LossSetAnswer}, **_TABLE_PROBLEMS},
 )
-@in_lane(LONG)
 async def put_loss_set(
     service: PortfolioService,
     ident: str,
@@ -147,16 +146,14 @@ async def put_loss_set(
     return ExchangeResponse(handle)
 
 
-@router.get("/loss-sets/{ident}", responses={200: {"model": LossSetAnswer}, **_PROBLEMS})
-@in_lane(FRONT)
+@router.get("/loss-sets/{ident}", FRONT, responses={200: {"model": LossSetAnswer}, **_PROBLEMS})
 async def loss_set(service: PortfolioService, ident: str, who: IdentityDep) -> Response:
     """Describe a loss set."""
     found = await service.threads.start(service.sets.find, who, ident)
     return json_response(found.describe())
 
 
-@router.delete("/loss-sets/{ident}", responses=_PROBLEMS)
-@in_lane(FRONT)
+@router.delete("/loss-sets/{ident}", FRONT, responses=_PROBLEMS)
 async def delete_loss_set(service: PortfolioService, ident: str, who: IdentityDep) -> Response:
     """Delete a loss set; the run that it was made of stays."""
     await service.threads.start(service.sets.delete, who, ident)
@@ -177,11 +174,11 @@ class ExportOptions(BaseModel):
 
 @router.get(
     "/loss-sets/{ident}/losses",
+    LONG,
     responses=content_response(200, *(_TYPES[form].split(";")[0] for form in get_args(_TableForm)))
     | NOT_MODIFIED
     | _TABLE_PROBLEMS,
 )
-@in_lane(LONG)
 async def loss_set_losses(
     service: PortfolioService,
     ident: str,
@@ -279,6 +276,7 @@ class QueryOptions(BaseModel):
 
 @router.post(
     "/query",
+    LONG,
     openapi_extra=json_body(
         QueryBody,
         {
@@ -294,7 +292,6 @@ class QueryOptions(BaseModel):
     | NOT_MODIFIED
     | problem_responses(400, 401, 403, 404, 406, 408, 410, 412, 413, 416, 422, 429, 503),
 )
-@in_lane(LONG)
 async def query_portfolio(
     service: PortfolioService,
     options: Annotated[QueryOptions, Query()],

@@ -22,7 +22,7 @@ from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding, not_modified
 from app.http.openapi import NOT_MODIFIED, content_response, json_body, problem_responses
 from app.server.drain import Drain
-from app.server.lanes.table import FRONT, LONG, QUICK, in_lane
+from app.server.lanes.table import FRONT, LONG, QUICK
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.plain import Whole, send_range
 from core.iterate.sinks import npy_header
@@ -152,9 +152,9 @@ _ENCODERS: Mapping[str, Callable[[OpenView, Tile], bytes | memoryview]] = {
 # The first route: viewers request single tiles constantly, so the way to them is short.
 @router.get(
     "/views/{name}/tiles/{index}",
+    QUICK,
     responses=content_response(200, *MEDIA.values()) | NOT_MODIFIED | _TILE_PROBLEMS,
 )
-@in_lane(QUICK)
 async def view_tile(
     tiles: TileService,
     ident: str,
@@ -203,8 +203,7 @@ async def _stream(
         await stream.send(exchange)
 
 
-@router.post("/tiles", openapi_extra=_VIEW, responses=_FRAMES | _PROBLEMS)
-@in_lane(LONG)
+@router.post("/tiles", LONG, openapi_extra=_VIEW, responses=_FRAMES | _PROBLEMS)
 async def stream_tiles(
     tiles: TileService,
     ident: str,
@@ -228,8 +227,7 @@ async def stream_tiles(
     return ExchangeResponse(handle)
 
 
-@router.post("/plan", openapi_extra=_VIEW, responses=_JSON | _PROBLEMS)
-@in_lane(QUICK)
+@router.post("/plan", QUICK, openapi_extra=_VIEW, responses=_JSON | _PROBLEMS)
 async def plan_view(
     tiles: TileService, ident: str, who: IdentityDep, first: First = 0, count: Count = 1000
 ) -> ExchangeResponse:
@@ -256,11 +254,11 @@ async def plan_view(
 
 @router.post(
     "/views",
+    QUICK,
     status_code=201,
     openapi_extra=_VIEW,
     responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
 )
-@in_lane(QUICK)
 async def register_view(tiles: TileService, ident: str, request: Request) -> ExchangeResponse:
     """Register a view; registering it again returns the same id."""
     # Not a dependency: what is refused should cost little.
@@ -298,8 +296,7 @@ async def _registered(tiles: TileService, who: Identity, ident: str, name: str) 
     return await tiles.threads.start(tiles.views.registered, who, name, ident)
 
 
-@router.get("/views/{name}", operation_id="view", responses=_JSON | _PROBLEMS)
-@in_lane(FRONT)
+@router.get("/views/{name}", FRONT, operation_id="view", responses=_JSON | _PROBLEMS)
 async def view_of(tiles: TileService, ident: str, name: str, who: IdentityDep) -> Response:
     """Describe a view: its spec, shapes, dtype and size, and its first token."""
 
@@ -311,16 +308,14 @@ async def view_of(tiles: TileService, ident: str, name: str, who: IdentityDep) -
     return json_response(await tiles.threads.start(describe))
 
 
-@router.delete("/views/{name}", responses=_PROBLEMS)
-@in_lane(FRONT)
+@router.delete("/views/{name}", FRONT, responses=_PROBLEMS)
 async def delete_view(tiles: TileService, ident: str, name: str, who: IdentityDep) -> Response:
     """Forget a registered view; streams that run over it finish."""
     await tiles.threads.start(tiles.views.delete, who, name, ident)
     return Response(status_code=204)
 
 
-@router.get("/views/{name}/plan", responses=_PLAN | _PROBLEMS)
-@in_lane(QUICK)
+@router.get("/views/{name}/plan", QUICK, responses=_PLAN | _PROBLEMS)
 async def view_plan(
     tiles: TileService,
     ident: str,
@@ -366,8 +361,7 @@ async def view_plan(
     return json_response(await tiles.threads.start(plan))
 
 
-@router.get("/views/{name}/tiles", responses=_FRAMES | _PROBLEMS)
-@in_lane(LONG)
+@router.get("/views/{name}/tiles", LONG, responses=_FRAMES | _PROBLEMS)
 async def view_tiles(
     tiles: TileService,
     ident: str,
@@ -388,8 +382,7 @@ async def view_tiles(
     return ExchangeResponse(handle)
 
 
-@router.get("/views/{name}/raw", responses=_RAW | NOT_MODIFIED | _PROBLEMS)
-@in_lane(LONG)
+@router.get("/views/{name}/raw", LONG, responses=_RAW | NOT_MODIFIED | _PROBLEMS)
 async def view_raw(
     tiles: TileService, ident: str, name: str, request: Request, who: IdentityDep
 ) -> ExchangeResponse:

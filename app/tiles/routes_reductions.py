@@ -22,7 +22,7 @@ from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding, not_modified
 from app.http.openapi import NOT_MODIFIED, content_response, json_body, problem_responses
 from app.server.drain import Drain
-from app.server.lanes.table import LONG, QUICK, in_lane
+from app.server.lanes.table import LONG, QUICK
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.ahead import Ahead
 from app.streams.driver import DRAIN, Encoder, Progress, Stream
@@ -64,13 +64,13 @@ HEARTBEAT_SECONDS = 0.5
 
 @router.post(
     "/reduce",
+    LONG,
     openapi_extra=json_body(
         {"view": {"type": "object", "description": "As the body of /tiles"}, "reduction": _SCHEMA},
         {"view": {}, "reduction": {"op": "sum", "over": "frames"}},
     ),
     responses=content_response(200, MEDIA_TYPES["frames"], MEDIA["npy"]),
 )
-@in_lane(LONG)
 async def reduce_view(
     tiles: TileService,
     ident: str,
@@ -110,10 +110,10 @@ async def reduce_view(
 
 @router.get(
     "/image.png",
+    QUICK,
     response_class=Response,
     responses=content_response(200, "image/png") | NOT_MODIFIED,
 )
-@in_lane(QUICK)
 async def image(
     tiles: TileService,
     ident: str,

@@ -20,7 +20,7 @@ from app.http.dependencies import IdentityDep, Routes
 from app.http.identity import Identity
 from app.http.negotiation import not_modified
 from app.http.openapi import NOT_MODIFIED, content_response, problem_responses
-from app.server.lanes.table import QUICK, in_lane
+from app.server.lanes.table import QUICK
 from app.server.responses import Exchange, ExchangeResponse
 from core.arrays import Floats
 from core.budget import current
@@ -47,8 +47,7 @@ _COPIES = 4
 """Memory of coordinates, in arrays of them, while they are computed."""
 
 
-@router.get("/{view}", include_in_schema=False)
-@in_lane(QUICK)
+@router.get("/{view}", QUICK, include_in_schema=False)
 async def zarr_group(_tiles: TileService, view: str) -> Response:
     """Lead to the list of what the store of a view has."""
     return RedirectResponse(f"{quote(view)}/")
@@ -56,11 +55,11 @@ async def zarr_group(_tiles: TileService, view: str) -> Response:
 
 @router.get(
     "/{view}/{key:path}",
+    QUICK,
     responses=content_response(200, "application/json", _OCTETS, "text/html")
     | NOT_MODIFIED
     | problem_responses(400, 401, 403, 404, 412, 422, 503),
 )
-@in_lane(QUICK)
 async def zarr(
     tiles: TileService, view: str, key: str, request: Request, who: IdentityDep
 ) -> ExchangeResponse:

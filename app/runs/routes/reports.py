@@ -19,7 +19,7 @@ from app.http.negotiation import choose_format, joined, not_modified, requested_
 from app.http.openapi import NOT_MODIFIED, content_response, json_body, problem_responses
 from app.losses.schemas import ReportName as ReportPath
 from app.losses.selection import RowSelection, parse_selection
-from app.server.lanes.table import LONG, in_lane
+from app.server.lanes.table import LONG
 from app.server.responses import Exchange, ExchangeResponse
 
 from ..describing import run_path
@@ -48,13 +48,13 @@ _JSON = {"application/json": {"schema": {"type": "object"}}}
 
 @router.post(
     "/seal",
+    LONG,
     status_code=202,
     openapi_extra=json_body(
         SealBody, {"options": {"return_periods": [250, 100, 50]}}, required=False
     ),
     responses={200: {"model": RunAnswer}, 202: {"model": RunAnswer}, **_PROBLEMS},
 )
-@in_lane(LONG)
 async def seal_run(service: RunService, run: str, who: IdentityDep) -> ExchangeResponse:
     """Seal a run: its streams are complete, and its reports are computed. Idempotent."""
 
@@ -74,11 +74,11 @@ async def seal_run(service: RunService, run: str, who: IdentityDep) -> ExchangeR
 
 @router.post(
     "/reports",
+    LONG,
     status_code=202,
     openapi_extra=json_body(ReportsBody, {"reports": ["selt"]}),
     responses={202: {"description": "Computing; GET the addresses", "content": _JSON}, **_PROBLEMS},
 )
-@in_lane(LONG)
 async def compute_reports(
     service: RunService, run: str, request: Request, who: IdentityDep
 ) -> ExchangeResponse:
@@ -106,12 +106,12 @@ async def compute_reports(
 
 @router.get(
     "/reports/{report}",
+    LONG,
     responses=content_response(200, *(_TYPES[form].split(";")[0] for form in FORMATS))
     | {202: {"description": "Being computed; ask again after Retry-After", "content": _JSON}}
     | NOT_MODIFIED
     | _PROBLEMS,
 )
-@in_lane(LONG)
 async def run_report(
     service: RunService,
     run: str,

@@ -21,7 +21,7 @@ from app.http.openapi import content_response, json_body, problem_responses
 from app.http.trail import name_resource
 from app.losses.routes import receive_input
 from app.losses.schemas import InputAnswer, InputName, InputQuery, ReportName
-from app.server.lanes.table import FRONT, LONG, in_lane
+from app.server.lanes.table import FRONT, LONG
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.driver import Stream
 from app.streams.sender import Head
@@ -43,8 +43,7 @@ After = Annotated[str, Query(max_length=128, description="List ids after this on
 Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of things")]
 
 
-@router.get("", responses={200: {"model": RunList}, **_PROBLEMS})
-@in_lane(FRONT)
+@router.get("", FRONT, responses={200: {"model": RunList}, **_PROBLEMS})
 async def list_runs(
     service: RunService, who: IdentityDep, after: After = "", limit: Limit = 100
 ) -> Response:
@@ -63,11 +62,11 @@ async def list_runs(
 
 @router.post(
     "",
+    FRONT,
     status_code=201,
     openapi_extra=json_body(RunBody, {"perspective": "gul", "reports": ["melt"]}),
     responses={200: {"model": RunAnswer}, 201: {"model": RunAnswer}, **_PROBLEMS},
 )
-@in_lane(FRONT)
 async def create_run(
     service: RunService,
     request: Request,
@@ -112,8 +111,7 @@ def _read_key(header: str | None) -> str | None:
     return match[1]
 
 
-@router.get("/{run}", operation_id="run", responses={200: {"model": RunAnswer}, **_PROBLEMS})
-@in_lane(FRONT)
+@router.get("/{run}", FRONT, operation_id="run", responses={200: {"model": RunAnswer}, **_PROBLEMS})
 async def describe(service: RunService, run: str, who: IdentityDep) -> Response:
     """Describe a run: its spec, its state, and how far its streams have come."""
 
@@ -124,8 +122,7 @@ async def describe(service: RunService, run: str, who: IdentityDep) -> Response:
     return json_response(await service.threads.start(look))
 
 
-@router.delete("/{run}", responses=_PROBLEMS)
-@in_lane(FRONT)
+@router.delete("/{run}", FRONT, responses=_PROBLEMS)
 async def delete_run(service: RunService, run: str, who: IdentityDep) -> Response:
     """Delete a run with its streams and reports."""
     await service.threads.start(service.removal.delete, who, run)
@@ -134,10 +131,10 @@ async def delete_run(service: RunService, run: str, who: IdentityDep) -> Respons
 
 @router.put(
     "/{run}/inputs/{name}",
+    LONG,
     status_code=201,
     responses={200: {"model": InputAnswer}, 201: {"model": InputAnswer}, **_PROBLEMS},
 )
-@in_lane(LONG)
 async def put_run_input(
     service: RunService,
     run: str,
@@ -186,8 +183,7 @@ def _bind(
     service.runs.change(run, bound)
 
 
-@router.get("/{run}/streams", responses={200: {"model": StreamList}, **_PROBLEMS})
-@in_lane(FRONT)
+@router.get("/{run}/streams", FRONT, responses={200: {"model": StreamList}, **_PROBLEMS})
 async def list_streams(
     service: RunService, run: str, who: IdentityDep, after: After = "", limit: Limit = 100
 ) -> Response:
@@ -209,12 +205,12 @@ _ROWS_PROBLEMS = problem_responses(400, 401, 403, 404, 406, 409, 410, 412, 422, 
 
 @rows_router.get(
     "/rows/{report}",
+    LONG,
     responses=content_response(
         200, *(MEDIA_TYPES[form].split(";")[0] for form in FORMATS), MEDIA_TYPE
     )
     | _ROWS_PROBLEMS,
 )
-@in_lane(LONG)
 async def run_rows(
     service: RunService,
     run: str,
@@ -258,8 +254,7 @@ def _format(request: Request, query: RowsQuery) -> str:
     return choose_format(accept, FORMATS)
 
 
-@rows_router.get("/progress", responses=content_response(200, MEDIA_TYPE) | _ROWS_PROBLEMS)
-@in_lane(FRONT)
+@rows_router.get("/progress", FRONT, responses=content_response(200, MEDIA_TYPE) | _ROWS_PROBLEMS)
 async def run_progress(
     service: RunService,
     run: str,

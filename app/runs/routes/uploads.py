@@ -34,7 +34,7 @@ from app.http.openapi import problem_responses
 from app.http.trail import name_resource
 from app.run_errors import UploadTakenError
 from app.server.drain import drain_of
-from app.server.lanes.table import FRONT, LONG, in_lane
+from app.server.lanes.table import FRONT, LONG
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.driver import Stream
 from app.streams.sender import Head
@@ -335,9 +335,12 @@ _APPENDED: dict[int | str, Any] = {
 
 
 @router.post(
-    "", status_code=201, openapi_extra=_BODY, responses={201: {"model": StreamAnswer}, **_MANY}
+    "",
+    LONG,
+    status_code=201,
+    openapi_extra=_BODY,
+    responses={201: {"model": StreamAnswer}, **_MANY},
 )
-@in_lane(LONG)
 async def create_stream(
     service: RunService, run: str, query: Annotated[UploadQuery, Query()], request: Request
 ) -> ExchangeResponse:
@@ -347,8 +350,7 @@ async def create_stream(
     )
 
 
-@router.patch("/{stream}", openapi_extra=_BODY, responses=_APPENDED)
-@in_lane(LONG)
+@router.patch("/{stream}", LONG, openapi_extra=_BODY, responses=_APPENDED)
 async def append_to_stream(
     service: RunService, run: str, stream: str, request: Request
 ) -> ExchangeResponse:
@@ -356,8 +358,7 @@ async def append_to_stream(
     return ExchangeResponse(lambda exchange: Upload(request, service).append(exchange, run, stream))
 
 
-@router.get("/{stream}", responses={200: _EMPTY, 204: _EMPTY, **_MANY})
-@in_lane(FRONT)
+@router.get("/{stream}", FRONT, responses={200: _EMPTY, 204: _EMPTY, **_MANY})
 async def stream_offset(
     service: RunService, run: str, stream: str, request: Request
 ) -> ExchangeResponse:
@@ -365,8 +366,7 @@ async def stream_offset(
     return ExchangeResponse(lambda exchange: Upload(request, service).look(exchange, run, stream))
 
 
-@router.delete("/{stream}", responses={204: _EMPTY, **_MANY})
-@in_lane(FRONT)
+@router.delete("/{stream}", FRONT, responses={204: _EMPTY, **_MANY})
 async def delete_stream(
     service: RunService, run: str, stream: str, request: Request
 ) -> ExchangeResponse:
@@ -377,8 +377,7 @@ async def delete_stream(
 _METHODS = {"PATCH": Upload.append, "DELETE": Upload.delete, "HEAD": Upload.look}
 
 
-@router.post("/{stream}", status_code=204, openapi_extra=_BODY, responses=_APPENDED)
-@in_lane(LONG)
+@router.post("/{stream}", LONG, status_code=204, openapi_extra=_BODY, responses=_APPENDED)
 async def override_method(
     service: RunService, run: str, stream: str, request: Request
 ) -> ExchangeResponse:
@@ -394,9 +393,8 @@ async def override_method(
     )
 
 
-@router.options("", include_in_schema=False)
-@router.options("/{stream}", include_in_schema=False)
-@in_lane(FRONT)
+@router.options("", FRONT, include_in_schema=False)
+@router.options("/{stream}", FRONT, include_in_schema=False)
 async def describe_uploads(service: RunService) -> Response:
     """Say which protocols, extensions and sizes the server takes."""
     most = service.uploads.most

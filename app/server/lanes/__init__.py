@@ -11,8 +11,8 @@ is answered by a process of its lane::
     long    posted streams, uploads, streams of tiles    1 a core     lower, see settings
             and batches, reductions, seals, inputs
 
-A route declares its lane beside its path (``@in_lane(LONG)``), and the table that the acceptor
-goes by is made from the routes (:mod:`.table`).
+A route declares its lane beside its path (``@router.get("/rows", LONG)``), and the table that the
+acceptor goes by is made from the routes (:mod:`.table`).
 
 **The way of a request.** One small process, the acceptor, has the listening socket. It looks at the
 first bytes of a connection without taking them (``MSG_PEEK``), until it knows the path, and hands

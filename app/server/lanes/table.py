@@ -9,20 +9,16 @@ gets the table as data. It decides by the request line alone, as soon as its pat
 What is not HTTP, and paths that no route has, belong to the front, which answers so.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import urllib.parse
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, Self, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, Self
 
 FRONT = "front"
 QUICK = "quick"
 LONG = "long"
 LANES = (FRONT, QUICK, LONG)
-
-_Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 
 _MOST = 256
 """Processes of a lane at most."""
@@ -33,16 +29,6 @@ _ORIGIN = re.compile(rb"(?i:https?)://[^/?# ]*")
 """What comes before the path in the absolute form of a target."""
 _PATH_END = re.compile(rb"[?# \r\n]")
 _NAMED = re.compile(r"\(\?P<[^>]+>")
-
-
-def in_lane(lane: str) -> Callable[[_Endpoint], _Endpoint]:
-    """Return a decorator that declares the lane of an endpoint, below those of its routes."""
-
-    def declare(endpoint: _Endpoint) -> _Endpoint:
-        endpoint.lane = lane  # type: ignore[attr-defined]  # functions take attributes
-        return endpoint
-
-    return declare
 
 
 class Rule(NamedTuple):

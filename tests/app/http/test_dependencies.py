@@ -10,6 +10,7 @@ import httpx
 from fastapi import FastAPI, Query
 
 from app.http.dependencies import Routes
+from app.server.lanes.table import FRONT, LONG
 
 
 class Things(NamedTuple):
@@ -19,8 +20,8 @@ class Things(NamedTuple):
 ROUTES = Routes(Things, "/v1", tags=["things"])
 
 
-@ROUTES.put("/things", include_in_schema=False)
-@ROUTES.get("/things", operation_id="things")
+@ROUTES.put("/things", LONG, include_in_schema=False)
+@ROUTES.get("/things", FRONT, operation_id="things")
 async def things(service: Things, least: Annotated[int, Query()] = 0) -> list[str]:
     """List things."""
     return service.names[least:]

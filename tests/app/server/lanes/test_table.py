@@ -7,6 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from app.http.dependencies import Routes
 from app.server.head import HeadParser
 from app.server.lanes.table import (
     FRONT,
@@ -15,7 +16,6 @@ from app.server.lanes.table import (
     QUICK,
     Rule,
     Table,
-    in_lane,
     parse_lanes,
     table_of,
 )
@@ -117,25 +117,21 @@ def test_a_table_survives_the_way_to_another_process() -> None:
 
 
 def test_a_table_of_routes_has_the_lanes_that_their_endpoints_declare() -> None:
-    @in_lane(LONG)
-    async def write(_request: Request) -> Response:
+    routes = Routes(object)
+
+    @routes.put("/a/{name}", LONG)
+    @routes.post("/a/{name}/{rest:path}", LONG)
+    async def write(_service: object) -> Response:
         return Response()
 
-    @in_lane(QUICK)
-    async def read(_request: Request) -> Response:
+    @routes.get("/a/{name}", QUICK)
+    async def read(_service: object) -> Response:
         return Response()
 
     async def other(_request: Request) -> Response:
         return Response()
 
-    table = table_of(
-        [
-            Route("/a/{name}", write, methods=["PUT"]),
-            Route("/a/{name}", read, methods=["GET"]),
-            Route("/a/{name}/{rest:path}", write, methods=["POST"]),
-            Route("/b", other, methods=["GET"]),
-        ]
-    )
+    table = table_of([*routes.routes, Route("/b", other, methods=["GET"])])
     assert table.lane("PUT", "/a/x") == LONG
     assert table.lane("HEAD", "/a/x") == table.lane("GET", "/a/x") == QUICK
     assert table.lane("POST", "/a/x/y/z") == LONG
