@@ -195,7 +195,6 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/portfolio/_kernels/moments.py": ("tests/core/portfolio/test_curves.py",),
     "core/portfolio/_kernels/references.py": ("tests/core/portfolio/test_combining.py",),
     "core/portfolio/_kernels/resampling.py": ("tests/core/portfolio/test_uncertainty.py",),
-    "core/portfolio/warm.py": _WARM,
     "core/losses/_kernels/seen.py": ("tests/core/losses/test_seen.py",),
     "core/losses/_kernels/": (*_KERNELS, *_FAULTS),
     "core/losses/_kernels/annual.py": _WHOLE_RUNS,

@@ -124,6 +124,12 @@ MODULES: dict[str, tuple[str, ...]] = {
         *_ARRAYS,
         *_HOSTILE,
     ),
+    "app/decoding/worker/hdf5_inside.py": (
+        "tests/app/decoding/worker/test_hdf5.py",
+        *_WORKER,
+        *_ARRAYS,
+        *_HOSTILE,
+    ),
     "app/decoding/worker/landlock.py": (
         "tests/app/decoding/worker/test_landlock.py",
         "tests/app/decoding/worker/test_sandbox.py",

@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-from app.decoding.worker import hdf5
+from app.decoding.worker import hdf5_inside
 from app.decoding.worker.hdf5 import Hdf5File
 from app.decoding.worker.requests import Fault, Pending, Request
 
@@ -74,9 +74,9 @@ def test_a_file_has_so_many_objects(memory: io.BytesIO, monkeypatch: pytest.Monk
     with h5py.File(memory, "w") as file:
         for k in range(4):
             file[f"group/a{k}"] = VALUES
-    monkeypatch.setattr(hdf5, "_MAX_OBJECTS", 5)
+    monkeypatch.setattr(hdf5_inside, "_MAX_OBJECTS", 5)
     assert len(asked(memory, "list")["arrays"]) == 4
-    monkeypatch.setattr(hdf5, "_MAX_OBJECTS", 4)
+    monkeypatch.setattr(hdf5_inside, "_MAX_OBJECTS", 4)
     with pytest.raises(Fault, match="more than 4 objects"):
         asked(memory, "list")
 
