@@ -1,5 +1,7 @@
 """What an HDF5 file holds: its paths, links, arrays and axes, none of them outside of the file."""
 
+from __future__ import annotations
+
 from typing import Any, NoReturn
 
 import h5py
