@@ -160,7 +160,7 @@ def test_metrics_that_nodes_are_added_for_exist() -> None:
     (rule,) = load(CHART / "examples" / "prometheus-adapter.yaml")["rules"]["custom"]
     telemetry = (ROOT / "app" / "telemetry.py").read_text()
     for name in set(re.findall(r"thalweg_(\w+)\{", rule["metricsQuery"] + rule["seriesQuery"])):
-        assert re.search(rf'_gauge\([^()]*name="{name}"', telemetry)
+        assert re.search(rf"^    {name} = _gauge\(", telemetry, re.MULTILINE)
     assert f"name: {rule['name']['as']}\n" in TEMPLATES["autoscaler.yaml"]
 
 
