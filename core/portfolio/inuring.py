@@ -212,10 +212,10 @@ def _rows(subject: Subject) -> kernel.Rows:
 
 def _results(layers: int, losses: OccurrenceLosses, joined: int) -> kernel.Results:
     cells, rows = len(losses.starts) - 1, len(losses.losses)
-    current().hold(_STAGE, 8 * rows + 4 * joined + cells * (9 * layers + 16))
+    current().hold(_STAGE, 8 * rows + 4 * joined + cells * (9 * layers + 8))
     by_layer = np.empty((layers, cells)), np.empty((layers, cells), np.uint8)
-    sums = np.empty(cells), np.empty(cells)
-    return kernel.Results(np.empty(rows), *by_layer, *sums, np.empty(joined, np.int32))
+    sums = np.empty(cells)
+    return kernel.Results(np.empty(rows), *by_layer, sums, np.empty(joined, np.int32))
 
 
 def _scratch(longest: int, layers: int, perils: int) -> kernel.Scratch:

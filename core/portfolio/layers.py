@@ -85,7 +85,6 @@ class Recoveries:
     """Shape (layers, cells)."""
     gross_sums: Floats
     """Of each cell, shape (cells,)."""
-    net_sums: Floats
     joined: Int32s | None
     """Occurrence with which what is ceded of a row counts as one: the first of the window that the
     first layer whose hours clause has it puts it in, or else its own. Shape (rows,); None without

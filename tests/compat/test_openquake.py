@@ -122,7 +122,7 @@ def ours(case: dict[str, Any]) -> dict[str, dict[str, float]]:
     nothing = np.zeros(len(periods))
     names = {treaty["id"]: k for k, treaty in enumerate(case["treaties"], 1)}
     return {
-        str(event): {"retention": got.net_sums[i]}
+        str(event): {"retention": got.net[got.subject.starts[i] : got.subject.starts[i + 1]].sum()}
         | {name: ceded.get(k, nothing)[i] for name, k in names.items()}
         for i, event in enumerate(periods.tolist())
     }

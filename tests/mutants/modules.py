@@ -33,6 +33,12 @@ _VIEWS = ("tests/core/tiles/test_reading.py",)
 _SHUFFLES = ("tests/core/iterate/test_shuffle.py",)
 _STAGES = ("tests/core/iterate/test_positions.py", "tests/core/iterate/test_resume.py")
 _PIPELINE = ("tests/core/pipelines/test_pipeline.py",)
+_PROGRAMMES = (
+    "tests/core/portfolio/test_programme.py",
+    "tests/core/portfolio/test_inuring.py",
+    "tests/core/portfolio/test_worked_examples.py",
+)
+_ANSWERS = ("tests/app/portfolio/test_answering.py",)
 _TILES = ("tests/client/tiles/test_stream.py",)
 _BATCHES = ("tests/client/pipelines/test_blocking.py",)
 
@@ -249,6 +255,12 @@ MODULES: dict[str, tuple[str, ...]] = {
     "core/pipelines/building.py": _PIPELINE,
     "core/pipelines/spec.py": ("tests/core/pipelines/test_spec.py", *_PIPELINE),
     "core/pipelines/stepping.py": _PIPELINE,
+    "core/portfolio/_kernels/layers.py": _PROGRAMMES,
+    "core/portfolio/_kernels/windows.py": _PROGRAMMES,
+    "core/portfolio/contributions.py": (),
+    "core/portfolio/layers.py": (*_PROGRAMMES, *_ANSWERS),
+    "core/portfolio/programme.py": _PROGRAMMES,
+    "core/portfolio/uncertainty.py": ("tests/core/portfolio/test_uncertainty.py", *_ANSWERS),
     "core/tiles/plan.py": ("tests/core/tiles/test_plan.py", *_VIEWS),
     "core/tiles/positions.py": ("tests/core/tiles/test_positions.py", *_VIEWS),
     "core/tiles/view.py": ("tests/core/tiles/test_view.py", *_VIEWS),

@@ -111,7 +111,6 @@ class Results(NamedTuple):
     """Whether it paid its largest amount: of a year, or else of an occurrence."""
     gross_sums: Floats
     """Shape (cells,)."""
-    net_sums: Floats
     joined: Int32s
     """First occurrence of the window that a row is in, by the first layer whose hours clause has
     it in one, or else its own; shape (rows,), or empty without such a layer."""
@@ -267,15 +266,14 @@ def _cede_rows(
     Returns:
         A row that had less than was taken of it, and the priority; -1 each if there is none.
     """
-    gross = net = 0.0
+    gross = 0.0
     for row in range(rows.starts[cell], rows.starts[cell + 1]):
         left, priority = _cede_row(rows.losses[row], layers, running)
         if priority >= 0:
             return row, priority
         results.net[row] = left
         gross += rows.losses[row]
-        net += left
-    results.gross_sums[cell], results.net_sums[cell] = gross, net
+    results.gross_sums[cell] = gross
     return -1, -1
 
 
@@ -293,7 +291,7 @@ def _cede_cell(
     net, taken = results.net[first:end], scratch.taken[: end - first]
     if len(joined):
         joined[first:end] = -1
-    gross = left = 0.0
+    gross = 0.0
     work = 0
     for r in range(len(net)):
         net[r] = rows.losses[first + r]
@@ -315,12 +313,10 @@ def _cede_cell(
             net[r] = _leave(net[r], taken[r])
             if net[r] < 0.0:
                 return first + r, priority, work
-    for r in range(len(net)):
-        left += net[r]
     for row in range(first, end if len(joined) else first):
         if joined[row] < 0:
             joined[row] = rows.occurrences[row]
-    results.gross_sums[cell], results.net_sums[cell] = gross, left
+    results.gross_sums[cell] = gross
     return -1, -1, work
 
 

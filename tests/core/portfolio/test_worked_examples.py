@@ -80,7 +80,7 @@ def test_example_5_3_a_surplus_inures_to_a_cover_of_events() -> None:
     ]
     got = run(layers, [[1 * M] * buildings], [1 * M] * buildings)
     assert [got.ceded(k)[0] for k in range(2)] == pytest.approx([surplus, excess])
-    assert got.net_sums[0] == pytest.approx(1.5 * M)
+    assert got.net.sum() == pytest.approx(1.5 * M)
 
 
 def test_example_5_5_a_surplus_inures_to_a_cover_of_each_risk() -> None:
