@@ -93,7 +93,8 @@ def job_of(args: argparse.Namespace, sets: SummarySets | None) -> Job:
     tables = len(args.reports) * (1 if sets is None else len(sets.set_ids))
     return Job(
         streams=_streams(args),
-        **{name: getattr(args, name) for name in _AS_GIVEN},
+        reports=args.reports,
+        out=args.out,
         format=_format_of(args, tables),
         policy=policy_of(args, event_order="ascending" if args.order == "event" else "any"),
         inputs=read_inputs(args),
@@ -101,14 +102,19 @@ def job_of(args: argparse.Namespace, sets: SummarySets | None) -> Job:
         infos=read_infos(args, sets),
         selection=parse_selection(args.summary_ids, args.event_ids),
         options=RunOptions(args.confidence, args.curves, args.tvar),
+        order=args.order,
+        memory_budget=args.memory_budget,
+        spill_dir=args.spill_dir,
+        partials=args.partials,
+        partial_out=args.partial_out,
+        expect_events=args.expect_events,
+        expect_bytes=args.expect_bytes,
+        read_ahead=args.read_ahead,
+        idle_timeout=args.idle_timeout,
+        threads=args.threads,
+        live=args.live,
+        force=args.force,
     )
-
-
-_AS_GIVEN = (
-    *("reports", "out", "order", "memory_budget", "spill_dir", "partials", "partial_out"),
-    *("expect_events", "expect_bytes", "read_ahead", "idle_timeout", "threads", "live", "force"),
-)
-"""Options that are those of the job."""
 
 
 _NEEDS = {

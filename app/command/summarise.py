@@ -136,10 +136,16 @@ def summarise_command(args: argparse.Namespace) -> int:
         expect_events=args.expect_events,
         expect_bytes=args.expect_bytes,
     )
-    said = {
-        name: getattr(args, name) for name in ("out", "idle_timeout", "threads", "live", "force")
-    }
-    job = SummaryJob(streams=streams, sets=sets, reading=reading, **said)
+    job = SummaryJob(
+        streams=streams,
+        sets=sets,
+        out=args.out,
+        reading=reading,
+        idle_timeout=args.idle_timeout,
+        threads=args.threads,
+        live=args.live,
+        force=args.force,
+    )
     announce_compiling()
     start = time.perf_counter()
     with progress_bar(enabled=not args.no_progress) as observer:

@@ -35,6 +35,7 @@ from tests.core.tiles import writers
 BUDGET = 32 << 20
 SLACK = 16 << 20
 SECONDS = 20.0
+"""Of CPU time, under trace and on a loaded machine: four are usual at most."""
 LONGEST_PROBLEM = 2000
 I31, U16, U32 = 2**31 - 1, 2**16 - 1, 2**32 - 1
 PIXEL = np.zeros((1, 1, 1), "u1")

@@ -7,9 +7,12 @@ For each cell, and in it for each priority, every layer takes its part of the sa
     layer 2   |  8 |  5 | 14 |  taken
     rows      | 22 | 20 | 16 |          what is left for the next priority
 
-A *plain* layer covers every row, and each row is an occurrence: it takes one loop. For others the
-rows of an occurrence are added up, and occurrences are joined into windows; what is ceded of a
-window is taken from its rows in proportion to what they brought in.
+A *plain* layer covers every row, and each row is an occurrence. What it takes of a row depends on
+that row and on what it took of those before. So a programme of plain layers goes row by row,
+through all priorities, and keeps nothing of a cell but what is left of annual amounts: most cells
+have one row, for which arrays cost more than layers. For others the rows of an occurrence are added
+up, and occurrences are joined into windows; what is ceded of a window is taken from its rows in
+proportion to what they brought in.
 """
 
 from __future__ import annotations
