@@ -18,7 +18,7 @@ SIDE_BY_SIDE := --processes 5
 ENGINE := tests/core --ignore=tests/core/compat -m "not once"
 RUNTIME_LOCKS := deploy/requirements.lock deploy/requirements-build.lock
 
-.PHONY: help install serve demo docs test checks test-torch fmt lint unit warm-bounds bounds nojit coverage oasis oasis-runs soak nodes kubernetes interop browser mutants bench audit lock clean
+.PHONY: help install serve demo docs test checks test-torch fmt lint unit bounds nojit coverage oasis oasis-runs soak nodes kubernetes interop browser mutants bench audit lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -73,9 +73,9 @@ AT_ONCE := $(MAKE) --no-print-directory --output-sync=target
 
 # What needs no kernels does not wait for them.
 test: $(RUNTIME)  ## everything CI checks
-	@$(AT_ONCE) --jobs=3 ON_CORES= unit checks bounds
+	@$(AT_ONCE) --jobs=2 ON_CORES= unit checks
 
-# One process each beside those of the suite, which often wait for servers.
+# One process beside those of the suite, which often wait for servers.
 checks: $(TOOLS)
 	@for target in lint nojit; do $(MAKE) --no-print-directory $$target || exit; done
 
@@ -98,12 +98,11 @@ unit: $(TOOLS) install  ## the test suite as users run the code
 # Compiled with little optimisation: an index is wrong or right without it.
 BOUNDS := NUMBA_BOUNDSCHECK=1 NUMBA_OPT=1
 
-warm-bounds: $(RUNTIME)
+bounds: $(TOOLS)  ## the engine's tests, compiled with every array index checked
 	$(BOUNDS) $(BIN)/thalweg-server warmup
-
-bounds: $(TOOLS) warm-bounds  ## the engine's tests with every array index checked
 	$(BOUNDS) $(BIN)/python -m pytest $(ON_CORES) $(ENGINE)
 
+# Checks every array index too, as numpy does, and needs no kernels.
 nojit: $(TOOLS)  ## the engine's tests as plain Python
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest $(ON_CORES) $(ENGINE)
 
@@ -114,7 +113,7 @@ coverage: install $(TOOLS)  ## which lines and branches no test runs, over all r
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=95
 
-soak: install $(TOOLS)  ## the full counts: more examples, fuzzing, 80,000 damaged files, ten minutes of abuse
+soak: install bounds  ## the full counts: bounds, more examples, fuzzing, 80,000 damaged files, ten minutes of abuse
 	THALWEG_SOAK=1 $(BIN)/python -m pytest
 	$(BIN)/python -m tests.fuzz.fuzz_losses --seconds 600
 	$(BIN)/python -m tests.fuzz.fuzz_http --seconds 600

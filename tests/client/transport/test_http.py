@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import socket
 import threading
 import time
@@ -142,10 +141,17 @@ def test_an_answer_that_takes_long_is_awaited_where_that_is_known(
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
 
     server = Raw(speak)
-    waiting = client(f"http://127.0.0.1:{server.port}", timeout=0.2, retries=0)
-    asked = waiting.portfolios.query("book", "summary")
-    answer = asyncio.run(asked) if inspect.isawaitable(asked) else asked
-    assert answer.document == {"report": "summary"}
+    url = f"http://127.0.0.1:{server.port}"
+
+    async def summary() -> object:
+        async with AsyncClient(url, timeout=0.2, retries=0) as waiting:
+            return (await waiting.portfolios.query("book", "summary")).document
+
+    if client is AsyncClient:
+        assert asyncio.run(summary()) == {"report": "summary"}
+    else:
+        with Client(url, timeout=0.2, retries=0) as waiting:
+            assert waiting.portfolios.query("book", "summary").document == {"report": "summary"}
 
 
 def test_a_server_that_stops_reading_is_a_fault() -> None:

@@ -467,7 +467,6 @@ REPLACEMENTS: list[Any] = [
 ]
 
 
-@pytest.mark.skipif(PURE_PYTHON, reason="with checked bounds a harmful state is found")
 @pytest.mark.parametrize("boundary", [0, 12, MIDDLE, SMALL.boundaries()[3]])
 def test_a_malformed_state_only_ever_raises_a_state_error(boundary: int) -> None:
     text = json.dumps(state_of(SMALL, boundary))

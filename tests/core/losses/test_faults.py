@@ -37,7 +37,7 @@ from core.losses.policy import Policy
 from core.losses.reader import LossReader
 from core.losses.reports import REPORTS
 from tests import oracle
-from tests.scale import CHANGED, PURE_PYTHON, SOAK, examples, half
+from tests.scale import SOAK, examples, half
 from tests.streams import (
     LETTERS,
     QUANTILES,
@@ -57,11 +57,6 @@ from tests.streams import (
     read,
     rows_of,
     streams,
-)
-
-pytestmark = pytest.mark.skipif(
-    PURE_PYTHON and not (SOAK or CHANGED),
-    reason="compiled and with checked bounds, faults are found twice",
 )
 
 SEEDS = st.integers(0, 2**32 - 1)
