@@ -7,27 +7,21 @@ occurrence that a programme is applied to. So another programme, as of a slider,
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-import orjson
 
 from app.engine.ledger import Kept
 from app.engine.workers import Workers
 from app.errors import InvalidOptionError
 from app.http.identity import Identity
 from app.losses.analyses import OrderedCalls
-from app.losses.pictures.options import PictureForm, PictureOptions, Theme
-from app.losses.tables import packed_texts
 from core.arrays import Floats, Rows
 from core.budget import current
 from core.errors import InputError
-from core.losses.inputs import ReturnPeriods
-from core.losses.reports.report import RunOptions
 from core.portfolio.combining import Subject as Whole
 from core.portfolio.contributions import (
     CONTRIBUTIONS,
@@ -37,13 +31,14 @@ from core.portfolio.contributions import (
     contribute,
     contribute_amounts,
 )
-from core.portfolio.curves import REPORTED, Question, report_cells, roll_up
+from core.portfolio.curves import REPORTED, report_cells, roll_up
 from core.portfolio.inuring import Subject, run_programme
 from core.portfolio.layers import Recoveries, cells_of
 from core.portfolio.noting import notes_of, notes_on
 from core.portfolio.uncertainty import BANDS, Doubt, bands
 from core.slices import slices
 
+from .asking import Asked, kinds_of, question_of, years_of
 from .contents import OpenSet, SetSource
 from .encoding import Table
 from .files import STAGE
@@ -63,97 +58,14 @@ from .layering import (
 )
 from .noting import apart, beyond, idle, lacking, noisy, of_losses, of_sets, shortened
 from .perils import read_perils
-from .query import SUMMARY, Query
-from .records import LossSet
+from .query import Query
 
 T = TypeVar("T")
-_ALGORITHM = b"portfolio 9"
-"""Changes whenever an answer does, to equal questions."""
-_FULL, _PER_SAMPLE = frozenset("Ff"), frozenset("Ww")
-"""Letters of curves."""
-_FULL_HINT = ", or for curves of F and f, where samples of the same periods reach further"
 _WIDEST = 8
-_USUAL = (1, 2, 5, 10, 20, 50, 100, 200, 250, 500, 1000, 5000, 10_000)
-"""Return periods of a summary that names none."""
-
-
 _MEANS = {"SampleType": 1, "EPCalc": 1, "SampleId": 0}
 """Columns, and the value in them of rows of numerical means."""
-_MADE = {"net": "loss net of the programme", "ceded": "loss ceded to the programme"}
-"""Words in titles."""
 _NO_MEANS = "The loss set {} has no numerical means, so rows of means are left out"
 _NO_SAMPLES = "There are numerical means only, so rows of samples are left out"
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A question, and the sets that it is about."""
-
-    query: Query
-    sets: Sequence[LossSet]
-
-    def etag(self, form: str) -> str:
-        """Return the strong entity tag of the answer."""
-        values = self.query.model_dump(exclude={"loss_sets": {"__all__": {"id"}}})
-        digests = [each.digest for each in self.sets]
-        text = orjson.dumps([digests, values, form], option=orjson.OPT_SORT_KEYS)
-        hashed = hashlib.blake2b(_ALGORITHM + text, digest_size=16)
-        return f'"{hashed.hexdigest()}"'
-
-    @property
-    def width(self) -> int:
-        """Bytes of an amount: those of the sets, unless others are asked for."""
-        own: int = max(each.value["float_width"] for each in self.sets)
-        return self.query.float_width or own
-
-    def about(self, notes: Sequence[str]) -> dict[str, Any]:
-        """Return what is said of the answer besides its tables."""
-        sets = [{"id": each.id, "digest": each.digest} for each in self.sets]
-        query = self.query
-        return {"report": query.report, "of": query.of, "loss_sets": sets, "notes": list(notes)}
-
-    @property
-    def without_means(self) -> list[str]:
-        """Ids of the sets for which the answer can have no rows of numerical means."""
-        if self.query.report in {"contributions", "uncertainty"}:
-            return []
-        parts = zip(self.query.loss_sets, self.sets, strict=True)
-        # Of repeated losses the mean is known.
-        lacking = [e for p, e in parts if not (p.samples or e.value.get("means", True))]
-        return [each.id for each in lacking]
-
-    @property
-    def has_samples(self) -> bool:
-        """Whether there are more than numerical means."""
-        return any(each.value["samples"] for each in self.sets)
-
-    def check_form(self, form: str) -> None:
-        """Refuse a format that cannot say what groups are, before anything is computed."""
-        of_layers = self.query.report in {"layers", "recoveries"}
-        if form == "bin" and not of_layers and self.query.group_by not in ([], [SUMMARY]):
-            raise packed_texts()
-
-    def picture(self, form: PictureForm, theme: Theme) -> PictureOptions:
-        """Return how its curves are drawn."""
-        about = self.sets[0].value
-        return PictureOptions(
-            form=form,
-            theme=theme,
-            perspective=about["perspective"],
-            made=_MADE.get(self.query.of),
-            currency=self.query.currency or about["currency"],
-            tail_means=True,
-            labels={} if self.query.group_by else {1: ""},
-        )
-
-    @property
-    def subject(self) -> bytes:
-        """What identifies the losses that count, whatever is asked of them."""
-        names = {"loss_sets", "currency", "rates", "filter", "group_by", "blend"}
-        attempts = [each.value["attempt"] for each in self.sets]
-        return orjson.dumps(
-            [attempts, self.query.model_dump(include=names)], option=orjson.OPT_SORT_KEYS
-        )
 
 
 class Prepared(NamedTuple):
@@ -252,7 +164,7 @@ class Answers:
     def _rolled(self, asked: Asked, prepared: Prepared, layered: Layered | None) -> Iterator[Table]:
         """Yield the tables of groups, of the losses that are asked for."""
         grouping, whole = prepared
-        query, question = asked.query, _question(asked, whole)
+        query, question = asked.query, question_of(asked, whole)
         if not question.reports:
             return
         if layered is None or query.of == "gross":
@@ -273,10 +185,10 @@ class Answers:
     ) -> Iterator[Table]:
         """Yield what groups contribute to the points of the whole, and what is behind them."""
         query, (grouping, subject) = asked.query, prepared
-        years = tuple(_years(query, subject) or ())
+        years = tuple(years_of(query, subject) or ())
         aims = [
             Aim(years, kind, band=query.band, leave_one_out=query.leave_one_out)
-            for kind in _kinds(query)
+            for kind in kinds_of(query)
         ]
         if layered is None or query.of == "gross":
             losses = self._kept(asked, sets, "whole", lambda: subject.whole().occurrence_losses())
@@ -291,7 +203,7 @@ class Answers:
     def _uncertainty(self, asked: Asked, prepared: Prepared, layered: Layered | None) -> Table:
         """Return the bands of averages and points of groups."""
         query, (grouping, subject) = asked.query, prepared
-        years = tuple(_years(query, subject) or ())
+        years = tuple(years_of(query, subject) or ())
         doubt = Doubt(years, query.confidence, query.tolerance, seed=query.seed)
         cells = None
         if layered is not None and query.of != "gross":
@@ -349,15 +261,6 @@ class Answers:
         return self._kept(asked, sets, "groups", prepare)
 
 
-_REPORTS: Mapping[str, tuple[str, ...]] = {
-    "averages": ("aal",),
-    "curves": ("ept",),
-    "periods": ("plt",),
-    "summary": ("aal", "ept"),
-}
-"""Reports of groups, by what is asked for."""
-
-
 def _amounts(layered: Layered, of: str) -> Amounts:
     """Return what contributions to net or ceded losses are of."""
     subject, recoveries, run = layered
@@ -382,56 +285,6 @@ def _named(tables: Sequence[Table], name: str | None) -> Sequence[Table]:
             f"the answer has no table {name!r:.80}", hint=f"It has {names}", option="table"
         )
     return found
-
-
-def _question(asked: Asked, whole: Whole) -> Question:
-    query = asked.query
-    reports = list(_REPORTS.get(query.report, ()))
-    letters = set(query.curves)
-    if "ept" in reports and letters & _PER_SAMPLE:
-        reports.append("psept")
-        if letters <= _PER_SAMPLE:
-            reports.remove("ept")
-    wanted = _years(query, whole)
-    years = ReturnPeriods(np.array(sorted(wanted, reverse=True), np.int32)) if wanted else None
-    # Where periods have weights, a mean of points by count is none of years.
-    weighs = query.blend or len(whole.calendar.weights)
-    tvar = query.tvar or ("weight" if weighs else "count")
-    options = RunOptions(query.confidence, query.curves, tvar)
-    return Question(tuple(reports), years, options, asked.width)
-
-
-def _years(query: Query, whole: Whole) -> list[int] | None:
-    """Return the return periods; the usual ones where a report needs some and none are named."""
-    if query.return_periods is not None:
-        _check_years(query, whole)
-    elif query.report in {"summary", "contributions", "uncertainty"}:
-        return [years for years in _USUAL if years <= whole.calendar.periods]
-    return query.return_periods
-
-
-def _kinds(query: Query) -> list[Literal["oep", "aep"]]:
-    """Return the kinds of curves that letters name: capital ones are AEP."""
-    named: dict[Literal["oep", "aep"], bool] = {
-        "oep": any(map(str.islower, query.curves)),
-        "aep": any(map(str.isupper, query.curves)),
-    }
-    return [kind for kind, is_named in named.items() if is_named]
-
-
-def _check_years(query: Query, whole: Whole) -> None:
-    """Refuse return periods of which the periods say nothing."""
-    full = query.report in {"contributions", "uncertainty"} or set(query.curves) <= _FULL
-    reached = whole.calendar.periods * whole.samples
-    most = reached if full else whole.calendar.periods
-    longest = max(query.return_periods or [0])
-    if longest > most and not len(whole.calendar.weights):
-        what = "years of all samples" if full else "periods"
-        raise InvalidOptionError(
-            f"a return period is {longest} years, and there are {most} {what}",
-            hint=f"Ask for {most} years at most" + _FULL_HINT * (not full and longest <= reached),
-            option="return_periods",
-        )
 
 
 def _numbered(rows: Rows, grouping: Grouping) -> Rows:

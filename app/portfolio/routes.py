@@ -26,7 +26,8 @@ from app.server.lanes.table import FRONT, LONG
 from app.server.responses import Exchange, ExchangeResponse
 from app.streams.plain import Piece, Whole, send_range
 
-from .answering import Answer, Asked
+from .answering import Answer
+from .asking import Asked
 from .encoding import draw, encode, encode_json
 from .exchanging import BLOCKS, ImportOptions, check_sample, export, export_tag
 from .making import SetBody
