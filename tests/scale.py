@@ -16,7 +16,7 @@ BOUNDS_CHECKED = os.environ.get("NUMBA_BOUNDSCHECK", "0") not in {"", "0"}
 
 
 def examples(n: int) -> int:
-    """Examples to try where a change is looked for with ``n``: half of them in a normal run.
+    """Examples to try where a change is looked for with ``n``: a third of them in a normal run.
 
     A few where kernels check every index or are plain Python: what is computed was shown without.
     """
@@ -27,7 +27,7 @@ def examples(n: int) -> int:
     elif BOUNDS_CHECKED:
         n //= 10
     elif not (SOAK or CHANGED):
-        n //= 2
+        n //= 3
     return max(n, 3)
 
 
