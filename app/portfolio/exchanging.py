@@ -109,10 +109,12 @@ class Importing:
         occurrence = None
         if options.occurrence is not None:
             occurrence = inputs.occurrence(who, options.occurrence, options.no_of_periods)
+        weights = None if read["periods"] is None else read["periods"].weights
+        count = options.no_of_periods or (None if weights is None else len(weights))
         return Given(
-            periods=None if occurrence is not None else options.no_of_periods,
+            periods=None if occurrence is not None else count,
             samples=options.samples,
-            weights=None if read["periods"] is None else read["periods"].weights,
+            weights=weights,
             occurrence=occurrence,
             info=None if read["summary_info"] is None else tidy(read["summary_info"]),
             apart=options.apart,
@@ -125,7 +127,8 @@ class Importing:
 
 _FORMS: Mapping[str, Sequence[str]] = {
     "occurrence": ("selt",),
-    **dict.fromkeys(("apart", "repeated"), ("splt", "ylt", "openquake", "climada")),
+    "repeated": ("splt", "ylt", "openquake"),
+    "apart": ("splt", "ylt", "openquake", "climada"),
     **dict.fromkeys(("seed", "frequency", "dispersion"), ("elt",)),
 }
 """Forms that use an option which others would ignore."""
@@ -144,9 +147,10 @@ def _check(options: ImportOptions) -> None:
     if form == "selt" and options.occurrence is None:
         fault = "a table of events does not tell when they happen"
         raise _wrong("occurrence", fault, "Give the digest of an input as occurrence=")
-    if form != "selt" and options.no_of_periods is None:
+    if form != "selt" and options.no_of_periods is None and options.periods is None:
         fault = "the table does not tell how many periods there are, as some have no loss"
-        raise _wrong("no_of_periods", fault, "Give their number as no_of_periods=")
+        hint = "Give their number as no_of_periods=, or the weights of all as periods="
+        raise _wrong("no_of_periods", fault, hint)
 
 
 def _check_used(made: Imported, given: Given, options: ImportOptions) -> None:
@@ -261,6 +265,9 @@ def _chosen(opened: OpenSet, form: str, sample: int | None) -> int:
         raise _wrong("sample", fault, f"Say which as sample=. {hint}")
     if sample is not None and not (1 - means <= sample <= most):
         raise _wrong("sample", f"the loss set has no sample {sample}", hint)
+    if form in OF_A_SAMPLE and len(opened.calendar.weights):
+        fault = f"the periods of the loss set have weights, and a table of the form {form} none"
+        raise _wrong("form", fault, "Export ylt or splt, which have a column PeriodWeight")
     return 1 if sample is None else sample
 
 

@@ -158,6 +158,9 @@ class Ranked:
         if len(calendar.weights):
             self._mass = _picked(weights_of(calendar), _picked(whole.periods, self._order) - 1)
             self._all = float(each)
+        cells = each * (np.count_nonzero(calendar.weights) or calendar.periods)
+        self._without = int(cells - np.count_nonzero(self._mass))
+        """Cells without a loss, all tied."""
         self._reach = np.cumsum(self._mass)
         self._band = aim.band
 
@@ -176,28 +179,37 @@ class Ranked:
         if level > 0:
             rest = (wanted - before) / (self._reach[tied - 1] - before)
             _put(coefficients[1], self._order[above:tied], rest * mass[above:tied] / wanted)
-            band = self._near(place)
+            band, without = self._near(place)
             total = float((mass[band] * values[band]).sum())
             _put(coefficients[0], self._order[band], mass[band] * (level / total))
         else:
-            tied, band = above, slice(0)
+            tied, band, without = above, slice(0), self._without
         mean = float((_picked(coefficients[1], self._order[:tied]) * values[:tied]).sum())
-        bands = (_ends(values[band]), _ends(values[:tied]))
-        return Tail(level, mean, (len(values[band]), tied), bands, coefficients)
+        in_tail = 0 if level > 0 else without
+        bands = (_ends(values[band], without), _ends(values[:tied], in_tail))
+        cells = (len(values[band]) + without, tied + in_tail)
+        return Tail(level, mean, cells, bands, coefficients)
 
     def _place(self, mass: float) -> int:
         """Place of the cell with which the tail has this mass."""
         return int(np.searchsorted(self._reach, mass * (1 - _EXACT)))
 
-    def _near(self, place: int) -> slice:
-        """Cells whose rank is within the band of that of one, and those tied with an end."""
-        rank, descent = float(self._reach[place]), self._descent
+    def _near(self, place: int) -> tuple[slice, int]:
+        """Cells whose rank is within the band of that of one, and those tied with an end.
+
+        Returns:
+            Those with a loss, and how many have none.
+        """
+        rank, descent, lossy = float(self._reach[place]), self._descent, float(self._reach[-1])
         most = rank * (1 + self._band) * (1 + _EXACT)
         last = np.searchsorted(self._reach, most, side="right") - 1
+        # Of periods with weights, cells without a loss are in no order: each has their mean mass.
+        is_reached = self._without and most >= lossy + (self._all - lossy) / self._without
         # Cells without mass, which have the rank of the one before, are in none.
         ends = self._place(rank * (1 - self._band)), self._place(float(self._reach[last]))
         begin = np.searchsorted(descent, descent[ends[0]], side="left")
-        return slice(int(begin), int(np.searchsorted(descent, descent[ends[1]], side="right")))
+        end = np.searchsorted(descent, descent[ends[1]], side="right")
+        return slice(int(begin), int(end)), self._without if is_reached else 0
 
 
 _HIGHEST = 0x7FFFFFFFFFFFFFFF
@@ -210,8 +222,10 @@ def _put(target: Floats, at: Indices, values: Floats) -> None:
         target[at[a:b]] = values[a:b]
 
 
-def _ends(values: Floats) -> tuple[float, float]:
-    return (float(values[-1]), float(values[0])) if len(values) else (0.0, 0.0)
+def _ends(values: Floats, without: int) -> tuple[float, float]:
+    """Least and largest of descending values and of as many cells without a loss."""
+    largest = float(values[0]) if len(values) else 0.0
+    return (0.0 if without or not len(values) else float(values[-1])), largest
 
 
 class Contributions(NamedTuple):

@@ -247,7 +247,8 @@ def test_forms_of_one_sample_are_read_back(desk: Desk) -> None:
     for form in ("openquake", "climada"):
         table = desk.send("GET", f"{SETS}/a/losses?form={form}&sample=2&format=csv")
         assert table.status_code == 200, table.text
-        answer = put(desk, f"{form}?form={form}&no_of_periods=20&repeated=true", table.content)
+        twice = "&repeated=true" if form == "openquake" else ""
+        answer = put(desk, f"{form}?form={form}&no_of_periods=20{twice}", table.content)
         assert answer.status_code == 201, answer.text
     assert losses_of(desk.open("openquake")) == {(*key[:2], 1): x for key, x in whole.items()}
     averages = [
@@ -255,6 +256,22 @@ def test_forms_of_one_sample_are_read_back(desk: Desk) -> None:
         for name in ("openquake", "climada")
     ]
     assert averages[0] == pytest.approx(averages[1], rel=1e-6)
+
+
+def test_weights_tell_how_many_periods_there_are_and_are_not_left_out(desk: Desk) -> None:
+    octets = b"period_no,weighting\n1,0.5\n2,0.3\n3,0.2\n"
+    digest = desk.send("PUT", "/v1/inputs/periods", content=octets).json()["digest"]
+    answer = put(
+        desk, f"a?form=ylt&periods={digest}", b"Period,EventId,Loss\n1,1,5\n2,2,6\n2,3,7\n"
+    )
+    assert answer.json()["periods"] == 3, answer.text
+    rows = rows_of(desk.ask(loss_sets=[{"id": "a"}], report="averages").json())
+    assert rows[-1]["MeanLoss"] == pytest.approx(0.5 * 5 + 0.3 * 13)
+    for form in ("openquake", "climada"):
+        problem = desk.send("GET", f"{SETS}/a/losses?form={form}")
+        assert problem.status_code == 422
+        assert "periods of the loss set have weights" in problem.json()["detail"]
+    assert "PeriodWeight" in desk.send("GET", f"{SETS}/a/losses?form=ylt").text
 
 
 def test_an_event_loss_table_of_a_set_is_simulated_with_its_moments(desk: Desk) -> None:

@@ -85,6 +85,32 @@ def test_a_band_has_the_ranks_within_its_share(years: int, band: float, ranks: l
     assert [found["Cells"], found["BandLow"], found["BandHigh"]] == wanted
 
 
+@pytest.mark.parametrize("weighs", [False, True])
+@pytest.mark.parametrize(
+    ("years", "band", "wanted"),
+    [
+        (4, 0.0, [1, 6.0, 6.0, 25, 6.0, 30.0]),
+        (4, 0.9, [98, 0.0, 28.0, 25, 6.0, 30.0]),
+        (4, 0.2, [11, 1.0, 11.0, 25, 6.0, 30.0]),
+        (2, 0.0, [70, 0.0, 0.0, 100, 0.0, 30.0]),
+    ],
+)
+def test_periods_without_a_loss_are_in_a_band_that_reaches_them(
+    weighs: bool, years: int, band: float, wanted: list[float]
+) -> None:
+    losses = {(event, 1, 1): float(event) for event in range(1, 31)}
+    happens = tuple((event, 0, event) for event in range(1, 31))
+    weights = np.full(100, 0.01) if weighs else None
+    subject = Subject([SetCase(1, losses, 100, happens, weights).member()], 1)
+    whole = subject.whole().occurrence_losses()
+    var, tvar = contribute(subject, whole, Aim((years,), band=band)).rows
+    names = ("Cells", "BandLow", "BandHigh")
+    assert [row[name] for row in (var, tvar) for name in names] == wanted
+    largest = [30.0 - n for n in range(30)] + [0.0] * 70
+    tail = sum(largest[: 100 // years]) / (100 // years)
+    assert [var["Loss"], tvar["Loss"]] == pytest.approx([largest[100 // years - 1], tail])
+
+
 @given(SEEDS, KINDS)
 def test_parts_sum_to_the_points_of_ept(seed: int, kind: Kind) -> None:
     case = random_set(np.random.default_rng(seed))
