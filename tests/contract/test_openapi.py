@@ -265,7 +265,7 @@ def test_requests_at_random_get_documented_answers(service: Service, tmp_path: P
 
 def test_sensible_requests_get_documented_answers(service: Service, tmp_path: Path) -> None:
     before = answers(service, "/v1/losses", 'status="200"')
-    options = ["--mode", "positive", "--phases", "fuzzing", "--max-examples", str(examples(20))]
+    options = ["--mode", "positive", "--phases", "fuzzing", "--max-examples", str(examples(30))]
     options += ["--include-path-regex", "/v1/losses"]
     hooks = HOOKS.replace("@INPUTS@", repr(stored_inputs(service)))
     printed = run_schemathesis(service, tmp_path, *options, hooks=hooks)

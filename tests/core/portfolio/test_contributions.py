@@ -100,7 +100,7 @@ def test_periods_without_a_loss_are_in_a_band_that_reaches_them(
 ) -> None:
     losses = {(event, 1, 1): float(event) for event in range(1, 31)}
     happens = tuple((event, 0, event) for event in range(1, 31))
-    weights = np.full(100, 0.01) if weighs else None
+    weights = (0.01,) * 100 if weighs else None
     subject = Subject([SetCase(1, losses, 100, happens, weights).member()], 1)
     whole = subject.whole().occurrence_losses()
     var, tvar = contribute(subject, whole, Aim((years,), band=band)).rows
