@@ -11,19 +11,24 @@ PIP := $(BIN)/pip --quiet --disable-pip-version-check
 # Tests start hundreds of processes: none should compile modules that another one has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 # Files of tests side by side (tests/side_by_side.py). Those that compute take a core each. Of the
-# others five processes keep two cores busy, with the servers that they wait for.
+# others six processes keep two cores busy, with the servers that they wait for.
 ON_CORES := --processes $(shell getconf _NPROCESSORS_ONLN)
-SIDE_BY_SIDE := --processes 5
+SIDE_BY_SIDE := --processes 6
 # Tests of what kernels are part of, except those that show the same however kernels run.
 ENGINE := tests/core --ignore=tests/core/compat -m "not once"
 RUNTIME_LOCKS := deploy/requirements.lock deploy/requirements-build.lock
 
-.PHONY: help install serve demo docs test checks test-torch fmt lint unit bounds nojit coverage oasis oasis-runs soak nodes kubernetes interop browser mutants bench audit lock clean
+# Several jobs at a time, as downloads, types and many tests leave a core idle.
+AT_ONCE := $(MAKE) --no-print-directory
+
+.PHONY: help install kernels serve demo docs test checks test-torch fmt lint unit bounds nojit coverage oasis oasis-runs soak nodes kubernetes interop browser mutants bench audit lock clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-install: $(CLIENT)  ## create .venv with locked versions and compile the kernels
+install: $(CLIENT) kernels  ## create .venv with locked versions and compile the kernels
+
+kernels: $(RUNTIME)
 	@$(BIN)/thalweg-server warmup
 
 $(RUNTIME): $(RUNTIME_LOCKS) pyproject.toml
@@ -57,7 +62,8 @@ serve: install  ## start the service on its defaults, with a place for datasets
 	@mkdir -p thalweg-datasets
 	$(BIN)/thalweg-server serve --dataset-roots thalweg-datasets
 
-demo: install $(PLOT)  ## the service, a connection that keeps breaking, and a table that is complete
+demo: $(RUNTIME)  ## the service, a connection that keeps breaking, and a table that is complete
+	@$(AT_ONCE) --jobs=3 install $(PLOT)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash deploy/demo.sh
 
 # What makes the site: Sphinx and its theme.
@@ -68,12 +74,9 @@ $(DOCS): $(RUNTIME) deploy/requirements-docs.lock
 docs: install $(PLOT) $(DOCS)  ## the documentation as a site: in build/docs, and served below /docs/
 	$(BIN)/python -m deploy.docs
 
-# Several jobs at a time, as downloads, types and many tests leave a core idle.
-AT_ONCE := $(MAKE) --no-print-directory --output-sync=target
-
 # What needs no kernels does not wait for them.
 test: $(RUNTIME)  ## everything CI checks
-	@$(AT_ONCE) --jobs=2 ON_CORES= unit checks
+	@$(AT_ONCE) --output-sync=target --jobs=2 ON_CORES= unit checks
 
 # One process beside those of the suite, which often wait for servers.
 checks: $(TOOLS)
