@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from app.engine.warmup import warm_kernels
+from app.engine.warmup import forecast, warm_kernels
 from app.losses.outputs import Output, Outputs, check_free
 from core._jit import portable_targets
 from core.errors import OptionError
@@ -70,9 +70,11 @@ def sample(args: argparse.Namespace) -> int:
 
 def warmup(args: argparse.Namespace) -> int:
     """Compile and store the kernels; print what each took, and return the exit code."""
+    if (text := forecast()) is not None:
+        print(text, flush=True)  # noqa: T201 - the command's output
     seconds = warm_kernels()
     for name, value in seconds.items():
-        print(f"{value:8.2f} s  {name}")  # noqa: T201 - the command's output
+        print(f"{value:8.2f} s  {name}")  # noqa: T201 - as above
     print(f"{sum(seconds.values()):8.2f} s  total")  # noqa: T201 - as above
     for name in portable_targets() if args.portable else ():
         print(f"for {name}:", flush=True)  # noqa: T201 - as above

@@ -53,12 +53,23 @@ _CPU_SECONDS = 80
 """Of compiling all kernels."""
 
 
-def _tell_compiling() -> None:
-    """Log how long two processes will take beside what else the machine does."""
+def forecast() -> str | None:
+    """Say how long two processes will compile beside what else the machine does.
+
+    Returns:
+        None if all kernels are compiled.
+    """
+    if is_build_published():
+        return None
     share = min(1.0, count_cores() / (os.getloadavg()[0] + 2))
     least = "at most " if is_build_begun() else ""
     seconds = f"{least}about {_CPU_SECONDS / 2 / share:.0f} s"
-    structlog.get_logger().info(f"compiling kernels: {seconds} on this machine, once")
+    return f"compiling kernels: {seconds} on this machine, once"
+
+
+def _tell_compiling() -> None:
+    if (text := forecast()) is not None:
+        structlog.get_logger().info(text)
 
 
 def _tell_ready(seconds: Mapping[str, float]) -> None:
@@ -117,7 +128,7 @@ class WarmUp:
 
     def _run(self) -> None:
         is_alone = self.warms is warm_kernels
-        if is_alone and not is_build_published():
+        if is_alone:
             _tell_compiling()
         seconds = self.warms()
         if self.on_loaded is not None:

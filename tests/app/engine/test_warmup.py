@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from app.command import engine
+from app.command.main import main
 from app.engine import warmup
 from core.warmup import Task
 from tests.app.server.lanes.small import ending
@@ -62,6 +65,8 @@ def test_the_other_process_does_the_tasks_that_it_takes(monkeypatch: pytest.Monk
 
 
 STARTER = """
+from app.command import engine
+from app.command.main import main
 from app.engine import warmup
 warmup._APART = "import os, time; print(os.getpid(), file=sys.stderr); time.sleep(60)"
 list(warmup._claim(1))
@@ -101,3 +106,17 @@ def test_requests_wait_until_the_kernels_are_ready() -> None:
     warm_up._run()
     assert problems == ["kernels are being compiled"] * 2
     assert warm_up.problem() is None
+
+
+def test_compiling_is_announced_by_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(engine, "warm_kernels", lambda: {"losses": 1.5})
+    monkeypatch.setattr(warmup, "is_build_published", lambda: False)
+    assert main(["warmup"]) == 0
+    first, *others = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"compiling kernels: .*about \d+ s on this machine, once", first)
+    assert others == ["    1.50 s  losses", "    1.50 s  total"]
+    monkeypatch.setattr(warmup, "is_build_published", lambda: True)
+    assert main(["warmup"]) == 0
+    assert "compiling" not in capsys.readouterr().out
