@@ -74,6 +74,9 @@ $(DOCS): $(RUNTIME) deploy/requirements-docs.lock
 docs: install $(PLOT) $(DOCS)  ## the documentation as a site: in build/docs, and served below /docs/
 	$(BIN)/python -m deploy.docs
 
+# No process of a test multiplies matrices: the threads for it take a quarter of numpy's import.
+unit nojit: export OPENBLAS_NUM_THREADS := 1
+
 # What needs no kernels does not wait for them.
 test: $(RUNTIME)  ## everything CI checks
 	@$(AT_ONCE) --output-sync=target --jobs=2 ON_CORES= unit checks
