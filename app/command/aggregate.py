@@ -176,6 +176,9 @@ def _aggregate(args: argparse.Namespace) -> int:
             "the periods are too few for longer return periods, except by full uncertainty",
             years=longest,
         )
+    if bare := sum(end.blocks_without_exposure for end in ends):
+        text = "blocks with losses have exposure 0, so they have no rows in MELT and QELT"
+        log.warning(text, blocks=bare, of=sum(end.blocks for end in ends))
     if job.partials:
         log.info("partial files merged", files=len(job.partials), events=aggregation.merged_events)
     if job.inputs.occurrence is not None:

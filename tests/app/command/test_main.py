@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -182,6 +183,21 @@ def test_what_streams_and_occurrences_do_not_share_is_counted(
         ("1", "0.500000", "1", "2063", "1", "31"),
         ("2", "0.400000", "1", "2063", "3", "31"),
     }
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_losses_without_exposure_are_told_where_tables_lack_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], threads: str
+) -> None:
+    block = struct.pack("<iififif", 1, 1, 0.0, 1, 4.0, 0, 0.0)
+    stream = tmp_path / "summary.bin"
+    stream.write_bytes(struct.pack("<iii", 1 | 3 << 24, 2, 1) + block)
+    for reports, told in (("melt", True), ("qelt", True), ("selt", False)):
+        inputs = ["--quantiles", "0.5"] if reports == "qelt" else []
+        command = ["aggregate", str(stream), "--reports", reports, "--threads", threads, *inputs]
+        assert main(command) == 0
+        log = capsys.readouterr().err
+        assert ("blocks with losses have exposure 0" in log) is told
 
 
 def test_the_bound_of_sums_is_stated_before_the_pass(
