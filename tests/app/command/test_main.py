@@ -432,6 +432,17 @@ def test_usage_errors_exit_with_2(args: list[str], capsys: pytest.CaptureFixture
     assert "usage" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-1", "0", "x", "3e6"])
+def test_an_idle_timeout_is_of_some_seconds(
+    capsys: pytest.CaptureFixture[str], seconds: str
+) -> None:
+    for command in (["aggregate"], ["summarise", "--summary-xref", "x.bin"]):
+        with pytest.raises(SystemExit) as caught:
+            main([*command, "x.bin", f"--idle-timeout={seconds}"])
+        assert caught.value.code == 2
+        assert f"it is '{seconds}': give seconds" in capsys.readouterr().err
+
+
 def test_weights_of_other_periods_than_the_occurrences_are_refused(
     run_directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
