@@ -215,6 +215,7 @@ def _pictures(args: argparse.Namespace, sets: SummarySets | None) -> PictureFile
     options = PictureOptions(
         form=args.plot_format,
         theme=args.theme,
+        chosen_by="plot_summaries",
         summary_ids=parse_selection(args.plot_summaries or args.summary_ids, None).summary_ids,
         tail_means=args.plot_tvar,
         confidence=args.confidence,

@@ -397,7 +397,7 @@ def test_partitions_that_do_not_belong_together(
     ("args", "words"),
     [
         (["--reports", "atlas"], "no report 'atlas'"),
-        (["--reports", "melt,melt"], "twice"),
+        (["--reports", "selt,melt,melt"], "report melt is asked for twice"),
         (["--reports", "melt,selt"], "--out"),
         (["--reports", "qelt"], "quantiles"),
         (["--quantiles", "0.5"], "QELT or QPLT is not wanted"),
