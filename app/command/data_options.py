@@ -41,6 +41,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _some(text: str) -> int:
+    if not (number := _count(text)):
+        raise argparse.ArgumentTypeError("it is 0: give a number of at least 1")
+    return number
+
+
 def _shape(text: str) -> tuple[int, ...]:
     return tuple(map(_count, text.replace("x", ",").split(",")))
 
@@ -199,7 +205,7 @@ def _add_pass(parser: argparse.ArgumentParser, group: argparse._ActionsContainer
     text = "fail after S seconds without a byte"
     _add_value(group, "--idle-timeout", text, type=_seconds, metavar="S")
     text = "threads that share the pass over files (default: one for each core)"
-    _add_count(parser, "--threads", text)
+    _add_value(parser, "--threads", text, type=_some, metavar="N")
     parser.add_argument("--no-progress", action="store_true", help="hide the progress bar")
 
 

@@ -667,9 +667,20 @@ def test_aggregate_refuses_options_without_effect(
         ("aal", ("--theme", "light"), "--theme applies only with --plot"),
         ("aal", ("--sets", "1"), "--sets applies only with --summary-xref"),
         ("aal", ("--stream", "gul=x"), "--stream applies only with --run-dir"),
+        ("melt", ("--live", "--out", "m.csv"), "--live is of standard output, fifos and devices"),
+        ("melt", ("--read-ahead", "10"), "--read-ahead applies only with --order event"),
+        ("aal", ("--plot", "x.png", "--plot-format", "svg"), "--plot x.png is not svg"),
     ):
         code = main(["aggregate", *files, "--reports", report, *option])
         assert (code, said in capfd.readouterr().err) == (2, True)
+    for command, said in (
+        (["merge", "m.csv", "--float-width", "8"], "--float-width is of packed records"),
+        (["merge", "m.csv", "--live", "--out", "o.csv"], "--live is of standard output"),
+        (["aggregate", "summary.bin", "--threads", "0"], "--threads: it is 0: give a number"),
+    ):
+        with contextlib.suppress(SystemExit):
+            assert main(command) == 2
+        assert said in capfd.readouterr().err
     # Rows that wait for the end of the stream take memory, and then the directory.
     assert main(["aggregate", *files, "--reports", "melt", "--spill-dir", "."]) == 0
 
