@@ -15,7 +15,7 @@ import structlog
 
 from app.losses.aggregation import Aggregation, Job
 from app.losses.analyses import MANY
-from app.losses.outputs import STDOUT, check_free, is_special
+from app.losses.outputs import STDOUT, check_free
 from app.losses.pictures.options import PictureOptions
 from app.losses.selection import parse_selection
 from app.losses.tables import FORMATS
@@ -32,7 +32,15 @@ from core.losses.summaries import SummarySets
 
 from .loss_inputs import read_infos, read_inputs, read_sets
 from .oasis_options import RUN_OPTIONS
-from .reading import announce_compiling, log_ends, named_streams, policy_of, progress_bar
+from .reading import (
+    announce_compiling,
+    are_piped,
+    log_ends,
+    named_streams,
+    policy_of,
+    progress_bar,
+    refuse_live,
+)
 
 if TYPE_CHECKING:
     from app.losses.pictures.drawing import PictureFiles
@@ -136,6 +144,8 @@ def aggregate(args: argparse.Namespace) -> int:
         if _NEEDS[name] not in args.given:
             option, need = (f"--{one.replace('_', '-')}" for one in (name, _NEEDS[name]))
             raise OptionError(f"{option} applies only with {need}", hint="Add it, or leave it out")
+    if "read_ahead" in args.given and args.order != "event":
+        raise OptionError("--read-ahead applies only with --order event", hint="Leave it out")
     if args.engine is None:
         return _aggregate(args)
     from .spread import partials  # noqa: PLC0415 - the parts of a service
@@ -152,6 +162,7 @@ def _aggregate(args: argparse.Namespace) -> int:
     taps = {} if pictures is None else dict(pictures.taps)
     reports = choose_reports([*dict.fromkeys((*job.reports, *taps))])
     check_options(reports, job.options, args.given)
+    refuse_live(args, [*job.tables.values(), *filter(None, [job.partial_out])])
     if not (job.partials or job.partial_out or any(report.calculate for report in reports)):
         _refuse_memory(args, job)
     streams = job.streams
@@ -176,6 +187,9 @@ def _aggregate(args: argparse.Namespace) -> int:
             "the periods are too few for longer return periods, except by full uncertainty",
             years=longest,
         )
+    if bare := sum(end.blocks_without_exposure for end in ends):
+        text = "blocks with losses have exposure 0, so they have no rows in MELT and QELT"
+        log.warning(text, blocks=bare, of=sum(end.blocks for end in ends))
     if job.partials:
         log.info("partial files merged", files=len(job.partials), events=aggregation.merged_events)
     if job.inputs.occurrence is not None:
@@ -193,8 +207,7 @@ def _refuse_memory(args: argparse.Namespace, job: Job) -> None:
     Raises:
         OptionError: one is given.
     """
-    pipes = (path for path in job.tables.values() if path == STDOUT or is_special(Path(path)))
-    waits = not job.live and any(pipes)
+    waits = not job.live and are_piped(job.tables.values())
     for name in sorted(args.given & {"memory_budget", *(() if waits else ("spill_dir",))}):
         raise OptionError(
             f"--{name.replace('_', '-')} is of reports of whole runs, and none is wanted",
@@ -212,6 +225,7 @@ def _pictures(args: argparse.Namespace, sets: SummarySets | None) -> PictureFile
     options = PictureOptions(
         form=args.plot_format,
         theme=args.theme,
+        chosen_by="plot_summaries",
         summary_ids=parse_selection(args.plot_summaries or args.summary_ids, None).summary_ids,
         tail_means=args.plot_tvar,
         confidence=args.confidence,
@@ -219,6 +233,11 @@ def _pictures(args: argparse.Namespace, sets: SummarySets | None) -> PictureFile
         currency=args.currency,
     )
     pictures = PictureFiles(args.plot, args.reports, options)
+    forms = {path.suffix.lower() for path in pictures.paths.values()}
+    if "plot_format" in args.given and forms != {f".{args.plot_format}"}:
+        raise OptionError(
+            f"--plot {args.plot} is not {args.plot_format}", hint="Leave --plot-format out"
+        )
     check_free(pictures.paths.values(), force=args.force)
     return pictures
 

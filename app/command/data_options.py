@@ -27,6 +27,8 @@ _SIZES = {"": 1, "B": 1} | {
     for power, letter in enumerate("KMGT", 1)
     for infix, base in (("", 1000), ("I", 1024))
 }
+_MOST_SECONDS = 2_000_000
+"""Three weeks: the system counts the milliseconds of a wait in 31 bits."""
 
 
 def _name_list(text: str) -> list[str]:
@@ -39,8 +41,25 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _some(text: str) -> int:
+    if not (number := _count(text)):
+        raise argparse.ArgumentTypeError("it is 0: give a number of at least 1")
+    return number
+
+
 def _shape(text: str) -> tuple[int, ...]:
     return tuple(map(_count, text.replace("x", ",").split(",")))
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds <= _MOST_SECONDS:
+        most = f"a number above 0, at most {_MOST_SECONDS}"
+        raise argparse.ArgumentTypeError(f"it is {text!r}: give seconds, {most}")
+    return seconds
 
 
 def _bytes(text: str) -> int:
@@ -184,9 +203,9 @@ def _add_live(parser: argparse.ArgumentParser, what: str) -> None:
 
 def _add_pass(parser: argparse.ArgumentParser, group: argparse._ActionsContainer) -> None:
     text = "fail after S seconds without a byte"
-    _add_value(group, "--idle-timeout", text, type=float, metavar="S")
+    _add_value(group, "--idle-timeout", text, type=_seconds, metavar="S")
     text = "threads that share the pass over files (default: one for each core)"
-    _add_count(parser, "--threads", text)
+    _add_value(parser, "--threads", text, type=_some, metavar="N")
     parser.add_argument("--no-progress", action="store_true", help="hide the progress bar")
 
 

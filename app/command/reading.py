@@ -7,14 +7,17 @@ import contextlib
 import os
 import stat
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import structlog
 
+from app.losses.outputs import STDOUT, is_special
 from app.losses.sections import Observer, Progress
 from app.losses.sources import STDIN
 from core._jit import is_build_begun
+from core.errors import OptionError
 from core.losses.events import Completeness, StreamEnd
 from core.losses.policy import Policy
 
@@ -33,6 +36,21 @@ def _is_piped() -> bool:
     except OSError:
         return False
     return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+
+
+def are_piped(outputs: Iterable[str | Path]) -> bool:
+    """Whether an output is standard output, a fifo or a device."""
+    return any(path == STDOUT or is_special(Path(path)) for path in outputs)
+
+
+def refuse_live(args: argparse.Namespace, outputs: Iterable[str | Path]) -> None:
+    """Refuse ``--live`` where it does nothing.
+
+    Raises:
+        OptionError: all outputs are files.
+    """
+    if args.live and not are_piped(outputs):
+        raise OptionError("--live is of standard output, fifos and devices", hint="Leave it out")
 
 
 def announce_compiling() -> None:

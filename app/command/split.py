@@ -22,7 +22,7 @@ from core.losses.format import header_size
 from core.losses.policy import Policy
 from core.losses.reader import LossReader
 
-from .reading import announce_compiling, policy_of
+from .reading import announce_compiling, policy_of, refuse_live
 
 
 def split_stream(
@@ -109,6 +109,9 @@ def split(args: argparse.Namespace) -> int:
 def merge(args: argparse.Namespace) -> int:
     """Merge tables; return the exit code."""
     job = MergeJob(args.tables, args.out, args.by, args.report, args.float_width, args.live)
+    refuse_live(args, [args.out])
+    if "float_width" in args.given and not args.tables[0].endswith(".bin"):
+        raise OptionError("--float-width is of packed records", hint="Leave it out")
     check_free([] if args.out == STDOUT else [Path(args.out)], force=args.force)
     rows = merge_tables(job)
     structlog.get_logger().info("tables merged", tables=len(job.tables), rows=rows)

@@ -27,7 +27,14 @@ from core.losses.summaries import (
 )
 
 from .loss_inputs import read_sets
-from .reading import announce_compiling, log_ends, named_streams, policy_of, progress_bar
+from .reading import (
+    announce_compiling,
+    log_ends,
+    named_streams,
+    policy_of,
+    progress_bar,
+    refuse_live,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +153,7 @@ def summarise_command(args: argparse.Namespace) -> int:
         live=args.live,
         force=args.force,
     )
+    refuse_live(args, job.paths.values())
     announce_compiling()
     start = time.perf_counter()
     with progress_bar(enabled=not args.no_progress) as observer:

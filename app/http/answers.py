@@ -16,6 +16,7 @@ EXPOSED = (
     *("Thalweg-Epoch", "Thalweg-Count", "Thalweg-Rows", "Thalweg-Offset", "Thalweg-Events"),
     *("Thalweg-Bytes", "Thalweg-Reopened-Check", "Thalweg-Events-Without-Occurrence"),
     *("Thalweg-Events-Only-In-Occurrence", "Thalweg-Selected-Rows"),
+    "Thalweg-Blocks-Without-Exposure",
     *("Thalweg-Longest-Return-Period", "Thalweg-Missing-Summary-Ids"),
     *("Thalweg-Missing-Event-Ids", "Thalweg-Ledger-Bound", "Thalweg-Rates", "Thalweg-Notes"),
     *("Location", "Upload-Complete", "Upload-Defer-Length", "Upload-Draft-Interop-Version"),

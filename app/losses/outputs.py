@@ -57,14 +57,15 @@ class FileOutput:
 
     def __init__(self, path: Path, *, durable: bool = True, make_folder: bool = True) -> None:
         self._name = str(path)
-        self._path = Path(os.path.realpath(path))
+        self.path = Path(os.path.realpath(path))
+        """Where the file is to be, whatever links lead there."""
         self._durable = durable
-        self._partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.partial")
+        self._partial = self.path.with_name(f".{self.path.name}.{os.getpid()}.partial")
         # Before the file exists: an interrupt may come before the caller can discard it.
         self._leave_nothing = weakref.finalize(self, self._partial.unlink, missing_ok=True)
         try:
             if make_folder:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self.path.parent.mkdir(parents=True, exist_ok=True)
             self._fd = os.open(self._partial, _CREATE, 0o666)
         except OSError as e:
             self._leave_nothing.detach()
@@ -77,7 +78,7 @@ class FileOutput:
     @property
     def folder(self) -> Path:
         """Where the file is."""
-        return self._path.parent
+        return self.path.parent
 
     def write(self, data: Any) -> None:  # noqa: ANN401 - a buffer
         """Copy the bytes, and write the copy while the caller prepares the next bytes.
@@ -143,9 +144,9 @@ class FileOutput:
             InputError: the disk failed.
         """
         with naming(self._name):
-            self._partial.replace(self._path)
+            self._partial.replace(self.path)
         self._leave_nothing.detach()
-        self._leave_nothing = weakref.finalize(self, self._path.unlink, missing_ok=True)
+        self._leave_nothing = weakref.finalize(self, self.path.unlink, missing_ok=True)
 
     def close(self) -> None:
         """Let the file stay."""
@@ -196,6 +197,7 @@ class Outputs:
 
         Raises:
             InputError: it cannot be opened for writing, or nobody reads the fifo.
+            OptionError: another output has its name.
         """
         output: Output
         if path == STDOUT:
@@ -204,6 +206,9 @@ class Outputs:
             fd = open_pipe(Path(path), self.reader_seconds)
             output = self._pipe(fd, owned=True, name=str(path))
         else:
+            files = [other.path for other in self._outputs if isinstance(other, FileOutput)]
+            if Path(os.path.realpath(path)) in files:
+                raise OptionError(f"two outputs have the name {path}", hint="Name another file")
             output = FileOutput(Path(path), durable=self.durable, make_folder=self.make_folders)
         self._outputs.append(output)
         return output

@@ -177,6 +177,10 @@ class _SetPass:
         return max((analysis.unplaced for analysis in self._analyses), default=0)
 
     @property
+    def unexposed(self) -> int:
+        return sum(analysis.unexposed for analysis in self._analyses)
+
+    @property
     def placed_events(self) -> int:
         return max((a.events - a.unplaced for a in self._analyses), default=0)
 

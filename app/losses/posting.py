@@ -76,6 +76,8 @@ class Ending:
     events_only_in_occurrence: int | None = None
     """Number of events that occur and that the stream does not have; known once the whole stream
     has come in one post."""
+    blocks_without_exposure: int = 0
+    """Blocks of this post whose losses MELT or QELT lack."""
     chosen: Chosen | None = None
     """What selected the rows of this post; None if all are asked for."""
     longest_return_period: int | None = None
@@ -91,6 +93,7 @@ class Ending:
         numbers = {
             "events_without_occurrence": self.events_without_occurrence,
             "events_only_in_occurrence": self.events_only_in_occurrence,
+            "blocks_without_exposure": self.blocks_without_exposure or None,
             "selected_rows": None if self.chosen is None else self.chosen.count,
             "longest_return_period": self.longest_return_period,
         }
@@ -310,6 +313,7 @@ class Posting:
             end.reopened_check,
             events_without_occurrence=end.events_without_occurrence,
             events_only_in_occurrence=unused,
+            blocks_without_exposure=end.blocks_without_exposure,
             chosen=self._output.chosen,
             longest_return_period=self._request.inputs.longest_return_period,
             rates=self._request.rates,
@@ -357,6 +361,7 @@ class Posting:
             self.offset,
             check,
             events_without_occurrence=self._pass.unplaced_events if has_occurrence else None,
+            blocks_without_exposure=self._pass.unexposed,
             chosen=self._output.chosen,
             rates=self._request.rates,
         )

@@ -66,6 +66,10 @@ _HEADERS: dict[str, Any] = {
             *("Thalweg-Events-Only-In-Occurrence", _NUMBER),
             "Events of the occurrences that the stream lacks; if it came in one post",
         ),
+        (
+            *("Thalweg-Blocks-Without-Exposure", _NUMBER),
+            "Blocks of this body whose losses MELT and QELT lack, as their exposure is 0; if any",
+        ),
         ("Thalweg-Selected-Rows", _NUMBER, "Rows of the summaries and events that were chosen"),
         ("Thalweg-Missing-Summary-Ids", _TEXT, "Those of summary_ids that no row has, if any"),
         ("Thalweg-Missing-Event-Ids", _TEXT, "Those of event_ids that no row has, if any"),

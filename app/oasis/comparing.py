@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
@@ -266,7 +266,11 @@ class _TablePair:
             ]
             if self._differs_by_ties(np.concatenate(touched)[:, :3], weighted=weighted):
                 verdict = Verdict.TIES
-        return self._describe(verdict, paired, differing, only)
+        found = self._describe(verdict, paired, differing, only)
+        if verdict is Verdict.TIES or weighted or not self._is_curve:
+            return found
+        text = "; no input/periods.bin has weights, without which ties make no difference"
+        return replace(found, detail=found.detail + text)
 
     def sides(self) -> tuple[_Side, _Side]:
         """Both tables."""

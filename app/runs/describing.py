@@ -139,6 +139,8 @@ _TOLD = {
     " period: are the occurrences those of this model?",
     "events_only_in_occurrence": "{} events of the occurrences are in no stream: is a partition"
     " missing?",
+    "blocks_without_exposure": "{} blocks with losses have exposure 0, so they have no rows in MELT"
+    " and QELT",
     "missing_summary_ids": "no row has these of summary_ids: {}",
 }
 

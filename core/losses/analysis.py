@@ -128,6 +128,11 @@ class Analysis(StreamReceiver):
         return int(self._scanner.state["unplaced"][0])
 
     @property
+    def unexposed(self) -> int:
+        """Blocks so far whose losses MELT or QELT lack, as they have no exposure."""
+        return int(self._scanner.state["unexposed"][0])
+
+    @property
     def ledger(self) -> Ledger | None:
         """Sums of the partition, once its header has come, if a report needs them."""
         return self._outputs.ledger.ledger
@@ -272,6 +277,8 @@ class Analysis(StreamReceiver):
         }
         if self._inputs.occurrence is not None:
             state["unplaced"] = self.unplaced
+        if unexposed := self.unexposed:
+            state["unexposed"] = unexposed
         ledger = self._outputs.ledger.getstate(self._scanner.state)
         if ledger is not None:
             state["ledger"] = ledger
@@ -319,6 +326,7 @@ class Analysis(StreamReceiver):
             rate = event_rate(self.open_event, parameters.rate_ids, parameters.rates)
             self._scanner.state["rate"] = rate
             self._scanner.state["unplaced"] = whole(state.get("unplaced", 0), 0, self.events)
+            self._scanner.state["unexposed"] = whole(state.get("unexposed", 0), 0, self.blocks)
         restore_aggregators(self.aggregators, state["aggregators"])
 
 

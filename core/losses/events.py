@@ -101,6 +101,9 @@ class StreamEnd:
     events_without_occurrence: int | None = None
     """Events that the occurrences do not have, since a resume if there was one; None without
     occurrences. They have no rows in reports of periods."""
+    blocks_without_exposure: int = 0
+    """Blocks with losses and without exposure since a resume, which MELT and QELT lack; 0 if
+    neither is asked for."""
 
 
 def certify(

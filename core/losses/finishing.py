@@ -92,6 +92,7 @@ class LedgerReports:
         self._reports = tuple(reports)
         self._options = options
         self._resources = resources
+        self._advice = "Raise"
         self._calculators: dict[str, Calculator] = {}
         self.ledger: Ledger | None = None
         self.arena: Arena = make_arena(0)
@@ -112,6 +113,9 @@ class LedgerReports:
         if not self.needed:
             return
         names = frozenset(report.name for report in self._reports)
+        if curves := " and ".join(sorted(names & {"ept", "psept"})):
+            advice = f"Ask for {curves} at return_periods, which take a fraction of it, or raise"
+            self._advice = "Raise" if inputs.get("return_periods") else advice
         for report in self._reports:
             if report.calculate is not None:
                 dtype = report.dtype(header.float_width)
@@ -173,7 +177,8 @@ class LedgerReports:
 
     def _compute(self, ledger: Ledger, sink: Sink) -> None:
         calculators = self._calculators
-        reader = LedgerReader(ledger, self._weigh, self._resources.expect_summaries)
+        most = self._resources.expect_summaries
+        reader = LedgerReader(ledger, self._weigh, most, self._advice)
 
         def compute(part: Part) -> Result:
             budget = current()
@@ -195,7 +200,7 @@ class LedgerReports:
             for name, (rows, last_rows) in zip(calculators, result, strict=True):
                 _emit(sink, name, rows)
                 if len(last_rows):
-                    ledger.keep(last_rows.nbytes, f"the rows of {name}")
+                    ledger.keep(last_rows.nbytes, f"the rows of {name}", self._advice)
                     later[name].append(last_rows)
         for name, tables in later.items():
             for rows in tables:

@@ -300,6 +300,7 @@ class Scanner:
             int(s["pairs"]),
             ascending=bool(s["ascending"]),
             reopened_check="since resume" if self.resumed and not s["ascending"] else "whole",
+            blocks_without_exposure=int(s["unexposed"]),
         )
 
     def _tail_error(self, rest: Octets) -> errors.StreamError:

@@ -52,7 +52,7 @@ _ROW_BLOCK = 1 << 18
 """Bytes of memory for rows that are allocated at a time."""
 _ALIGNMENT = 64
 
-_COUNTERS = ("events", "blocks", "pairs", "unplaced")
+_COUNTERS = ("events", "blocks", "pairs", "unplaced", "unexposed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +171,9 @@ class SectionReceiver(StreamReceiver):
         end = self._scanner.finish(self._intake.rest)
         self._end_section()
         counts = zip(_COUNTERS, before, strict=True)
-        events, blocks, pairs, unplaced = (int(state[name][0]) - was for name, was in counts)
+        events, blocks, pairs, unplaced, bare = (int(state[name][0]) - was for name, was in counts)
         end = replace(end, events=events, blocks=blocks, pairs=pairs, reopened_check="whole")
+        end = replace(end, blocks_without_exposure=bare)
         if self._counts_unplaced:
             end = replace(end, events_without_occurrence=unplaced)
         return SectionEnd(section.stream, first, int(state["last_event"][0]), end)
@@ -400,4 +401,5 @@ def _joined(end: StreamEnd, before: SectionEnd, result: SectionEnd) -> StreamEnd
         pairs=end.pairs + more.pairs,
         ascending=end.ascending and more.ascending and before.last_event < result.first_event,
         events_without_occurrence=unplaced,
+        blocks_without_exposure=end.blocks_without_exposure + more.blocks_without_exposure,
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..client import Client
-from ..losses.requests import EXPECTED, PART_SIZE, options_for
+from ..losses.requests import EXPECTED, PART_SIZE, WHOLE_STREAM_REPORTS, options_for
 from ..losses.rows import End
 from ..losses.saving import FORMATS, label, save_mode
 from . import arguments
@@ -91,6 +91,9 @@ class _Post:
             raise ValueError("give either FILE (- is standard input) or --exec CMD")
         if args.live and self.to_file:
             raise ValueError("--live is of standard output, fifos and devices: leave it out")
+        if args.mode == "parts" and (whole := WHOLE_STREAM_REPORTS.intersection(self.reports)):
+            text = "is of the whole stream, which goes in one request: leave --mode parts out"
+            raise ValueError(f"{min(whole)} {text}")
         if args.part_size and (mode := save_mode(self.format, args.mode)) != "parts":
             raise ValueError(f"--part-size is of mode parts, and this is mode {mode}: leave it out")
         if args.state and not self.to_file:

@@ -105,7 +105,7 @@ class Posting(Resumable[Item]):
         self._rows = 0
         # Ids that no row has had so far; none are known where not all rows came to an end.
         self._missing: Mapping[str, str] | None = None if start.token is None else {}
-        self._taken = start.offset
+        self._taken, self._unexposed = start.offset, 0
 
     @property
     def position(self) -> tuple[str | None, int, int]:
@@ -204,7 +204,7 @@ class Posting(Resumable[Item]):
         end = self._answered
         assert end is not None  # noqa: S101 - its answer was read
         self.events, self._taken = end.events, self.offset
-        missing = end.missing_ids
+        missing, self._unexposed = end.missing_ids, self._unexposed + end.blocks_without_exposure
         self._missing = missing if self._missing is None else common_ids(self._missing, missing)
         if end.reason == "complete":
             if not sending.last:
@@ -212,6 +212,7 @@ class Posting(Resumable[Item]):
             self.token, self.offset, self.done = None, end.bytes, True
             selected = self._rows if self._knows_rows and end.selected_rows is not None else None
             self.end = replace(end, selected_rows=selected, missing_ids=self._missing or {})
+            self.end = replace(self.end, blocks_without_exposure=self._unexposed)
             self.end.warn()
         elif end.reason == "partial" and not sending.last:
             assert sending.stop is not None  # noqa: S101 - it is a part

@@ -50,6 +50,7 @@ _ENDS = (
     *("completeness", "events", "bytes", "reopened_check"),
     *("events_without_occurrence", "events_only_in_occurrence", "selected_rows"),
     *("longest_return_period", "missing_summary_ids", "missing_event_ids"),
+    "blocks_without_exposure",
 )
 _END_HEADERS = {f"thalweg-{name.replace('_', '-')}": name for name in _ENDS}
 """Headers that say how an answer ended, and the members of END frames that say the same."""

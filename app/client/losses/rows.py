@@ -27,6 +27,8 @@ _REASONS = {
     " period: are the occurrences those of this model?",
     "events_only_in_occurrence": "{:,} events of the occurrences are not in the stream: is a"
     " partition missing?",
+    "blocks_without_exposure": "{:,} blocks with losses have exposure 0, so they have no rows in"
+    " MELT and QELT",
 }
 """What numbers say that an answer tells."""
 _COUNTS = ("selected_rows", *_REASONS)
@@ -82,6 +84,8 @@ class End:
             have no rows in reports of periods; None without occurrences.
         events_only_in_occurrence: events that occur and that the stream lacks; None without
             occurrences, or where the stream came in several requests.
+        blocks_without_exposure: blocks with losses that MELT and QELT lack, as their exposure is
+            0; those of an event that was posted twice count twice.
         selected_rows: with ``summary_ids`` or ``event_ids``, the rows of these; None without, or
             where the post went on after a token.
         missing_ids: ids of ``summary_ids`` and ``event_ids`` that no row has, by option, as they
@@ -100,6 +104,7 @@ class End:
     reopened_check: str
     events_without_occurrence: int | None = None
     events_only_in_occurrence: int | None = None
+    blocks_without_exposure: int = 0
     ledger_bound: Mapping[str, int | None] | None = None
     selected_rows: int | None = None
     longest_return_period: int | None = None
@@ -131,6 +136,7 @@ class End:
         further = {name: getattr(self, name) for name in ("selected_rows", "longest_return_period")}
         missing = {f"missing_{name}": ids for name, ids in self.missing_ids.items()}
         counts = {
+            "blocks_without_exposure": self.blocks_without_exposure,
             "events_without_occurrence": absent,
             "events_only_in_occurrence": unused if unused >= most else 0,
         }

@@ -68,7 +68,7 @@ class Collected:
         if len(self._summaries) > MOST_SUMMARIES:
             raise ReportError(
                 f"a picture shows up to {MOST_SUMMARIES} summaries, and there are more",
-                hint="Choose some with summary_ids",
+                hint=f"Choose some with {self._options.chosen_by}",
             )
         if report == "ept":
             if not self._options.tail_means:

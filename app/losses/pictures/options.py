@@ -67,6 +67,8 @@ class PictureOptions:
     theme: Theme = "light"
     summary_ids: npt.NDArray[np.int32] | None = None
     """Summaries to show, ascending; None for all, of which a picture holds twelve."""
+    chosen_by: str = "summary_ids"
+    """Option that says them, for messages."""
     tail_means: bool = False
     """Whether EP curves come with their TVaR."""
     confidence: float = 0.95

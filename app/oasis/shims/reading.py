@@ -77,27 +77,30 @@ _RATE_WIDTH: Final = 4
 """Bytes of a rate in a packed file that the engine reads by itself."""
 
 
+RUN_DIR: Final = "name it with --run_dir"
+
+
 def find(folder: Path, name: str) -> Path | None:
     """``name.bin`` or else ``name.csv``; None if there is neither."""
     paths = (folder / f"{name}.bin", folder / f"{name}.csv")
     return next((path for path in paths if path.is_file()), None)
 
 
-def require(folder: Path, name: str) -> Path:
-    """The same.
+def require(folder: Path, name: str, option: str = RUN_DIR) -> Path:
+    """The same; ``option`` names the folder.
 
     Raises:
         InputError: there is neither.
     """
     path = find(folder, name)
     if path is None:
-        raise absent(f"{name}.bin and no {name}.csv in {folder}")
+        raise absent(f"{name}.bin and no {name}.csv in {folder}", option)
     return path
 
 
-def absent(what: str) -> InputError:
-    """The error for a file or folder of the run that is not there."""
-    hint = "Work in the folder of the run, or name it with --run_dir"
+def absent(what: str, option: str = RUN_DIR) -> InputError:
+    """The error for a file or folder of the run that is not there, and is named by an option."""
+    hint = f"Work in the folder of the run, or {option}"
     return InputError(f"there is no {what}", hint=hint)
 
 

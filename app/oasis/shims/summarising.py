@@ -40,6 +40,7 @@ _FILES: Final = {
     "ri": ("fmsummaryxref", None, None),
 }
 """Names of the xref and of the map of each perspective, and of the map's column."""
+_STATIC_PATH: Final = "name the one of the xref with -p"
 _Ints = npt.NDArray[np.int32]
 
 
@@ -149,11 +150,11 @@ def read_sets(folder: Path, perspective: str, requested: Sequence[int]) -> Summa
 
 def _from_files(folder: Path, perspective: str) -> tuple[SummaryXref, SummaryMap | None]:
     xref_name, map_name, column = _FILES[perspective]
-    path = require(folder, xref_name)
+    path = require(folder, xref_name, _STATIC_PATH)
     xref = parse_summary_xref(read(path), str(path))
     if map_name is None:
         return xref, None
-    path = require(folder, map_name)
+    path = require(folder, map_name, _STATIC_PATH)
     data: Any = read(path)
     if path.suffix == ".bin":
         names = ("loc_id", str(column), "building_id")

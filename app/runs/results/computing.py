@@ -173,6 +173,8 @@ class RunReports:
         self._streams = streams
         self._engine = engine
         self._proceed = proceed
+        self._unexposed = 0
+        """Blocks whose losses MELT or QELT lack."""
         self._compared: list[tuple[int, int]] = []
         """Events of each summary set, or of all streams, and how many of them never occur."""
 
@@ -188,8 +190,9 @@ class RunReports:
 
     @property
     def told(self) -> dict[str, int]:
-        """What streams and occurrences do not have in common, once reports were computed."""
-        occurrence, numbers = self._request.inputs.occurrence, {}
+        """What rows do not say of the streams, once reports were computed."""
+        occurrence = self._request.inputs.occurrence
+        numbers = {"blocks_without_exposure": self._unexposed}
         if occurrence is not None and self._compared:
             occurring = len(occurrence.events())
             unused = occurring - max(events - absent for events, absent in self._compared)
@@ -331,6 +334,7 @@ class RunReports:
             ends = self._read_sections(analyses, partial(sink, None), waiting)
         else:
             ends = self._pass_over(Partitions(names, analyses.of_partition, partial(sink, None)))
+        self._unexposed += sum(end.blocks_without_exposure for end in ends)
         absent = [end.events_without_occurrence for end in ends]
         if None not in absent:
             self._compared.append((sum(end.events for end in ends), sum(n or 0 for n in absent)))

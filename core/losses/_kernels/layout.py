@@ -107,6 +107,7 @@ STATE = np.dtype(
         ("rate", "f8"),  # event rate of the open event
         ("events", "i8"),  # counts over the stream
         ("unplaced", "i8"),  # events without occurrence
+        ("unexposed", "i8"),  # blocks with losses that MELT or QELT lack: their exposure is 0
         ("blocks", "i8"),
         ("pairs", "i8"),
         ("ascending", "i8"),  # 1 while every event id was above the one before

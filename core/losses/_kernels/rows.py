@@ -159,6 +159,13 @@ def write_selt(rules: Record, state: Record, scratch: Scratch, words: Words) -> 
 
 
 @inlined
+def _count_unexposed(state: Record, block: Record) -> None:
+    """Count a block that has losses, but no exposure."""
+    b = block[0]
+    state[0]["unexposed"] += int(b["mean"] != 0 or b["positives"] > 0)
+
+
+@inlined
 def write_melt(
     rules: Record, state: Record, block: Record, losses: Losses, lanes: Floats, rows: Rows
 ) -> None:
@@ -170,6 +177,7 @@ def write_melt(
     b = block[0]
     exposure = b["exposure"]
     if not exposure > 0:
+        _count_unexposed(state, block)
         return
     samples = rules[0]["samples"]
     mean, deviation = mean_and_deviation(losses, samples, b["mean"], lanes)
@@ -284,6 +292,8 @@ def write_quantiles(
     r = rules[0]
     b = scratch.block[0]
     exposed = r["qelt"] and b["exposure"] > 0
+    if r["qelt"] and not (exposed or r["melt"]):
+        _count_unexposed(state, scratch.block)
     if not (exposed or r["qplt"]):
         return
     order_statistics(losses, b["negatives"], r["samples"], inputs.ranks, scratch)

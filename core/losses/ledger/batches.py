@@ -120,11 +120,17 @@ class LedgerReader:
         ledger: the ledger.
         weigh_reports: memory that the reports need.
         expect_summaries: number of summaries at most, as declared.
+        advice: how hints begin; see ``require_room``.
     """
 
     def __init__(
-        self, ledger: Ledger, weigh_reports: Weigh, expect_summaries: int | None = None
+        self,
+        ledger: Ledger,
+        weigh_reports: Weigh,
+        expect_summaries: int | None = None,
+        advice: str = "Raise",
     ) -> None:
+        self._advice = advice
         self._ledger = ledger
         self._weigh = weigh_reports
         self._expect_summaries = expect_summaries
@@ -166,7 +172,8 @@ class LedgerReader:
         if len(sizes):
             worst = int(sizes.argmax())
             most = scratch + max(int(sizes[worst]), min(limit, int(sizes.sum())))
-            self._ledger.require_room(most, f"the reports of summary {summaries[worst]}")
+            what = f"the reports of summary {summaries[worst]}"
+            self._ledger.require_room(most, what, self._advice)
         parts = []
         begin = 0
         ends = np.cumsum(lengths)

@@ -165,12 +165,13 @@ class Ledger:
         """Whether so many bytes may be taken besides, if need be of a larger budget."""
         return nbytes <= self.free or self._extend(nbytes - self.free)
 
-    def require_room(self, nbytes: int, what: str) -> None:
+    def require_room(self, nbytes: int, what: str, advice: str = "Raise") -> None:
         """Have room for what has to be in memory.
 
         Args:
             nbytes: bytes besides what is taken.
             what: needs them, for the message.
+            advice: how the hint begins, if not only a larger budget helps.
 
         Raises:
             LimitError: the budget is too small.
@@ -178,19 +179,20 @@ class Ledger:
         """
         missing = nbytes - self.free
         if missing > 0 and not self._extend(missing, required=True):
+            held = self.budget - self.free
+            beside = f" beside {in_units(held)} of what was read" if held else ""
             raise self._beyond(
-                f"{what} need {in_units(nbytes)} of memory, and the budget is"
+                f"{what} need {in_units(nbytes)} of memory{beside}, and the budget is"
                 f" {in_units(self.budget)}",
-                "Ask for ept and psept at return_periods, which take a fraction of it, or raise"
-                f" memory_budget to {(self.budget + missing >> 20) + 1} MiB or more",
+                f"{advice} memory_budget to {(self.budget + missing >> 20) + 1} MiB or more",
             )
 
     def _beyond(self, message: str, hint: str | None = None) -> LimitError:
         return LimitError(message, hint=hint, limit="memory", allowed=self.budget)
 
-    def keep(self, nbytes: int, what: str) -> None:
+    def keep(self, nbytes: int, what: str, advice: str = "Raise") -> None:
         """Count bytes that stay in memory until the ledger is closed; see ``require_room``."""
-        self.require_room(nbytes, what)
+        self.require_room(nbytes, what, advice)
         self._kept += nbytes
 
     def drop(self, nbytes: int) -> None:

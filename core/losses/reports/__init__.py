@@ -65,8 +65,8 @@ def choose_reports(names: Sequence[str]) -> tuple[Report, ...]:
     for name in names:
         if name not in REPORTS:
             raise ReportError(f"there is no report {name!r}", hint=report_hint(name))
-    if len(set(names)) < len(names):
-        raise ReportError("a report is asked for twice")
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ReportError(f"report {twice[0]} is asked for twice", hint="Name each report once")
     return tuple(REPORTS[name] for name in names)
 
 

@@ -87,13 +87,20 @@ class SetReports(ItemPartitions):
     def ends(self) -> list[StreamEnd]:
         """How each item stream ended, once all were closed.
 
-        ``events_without_occurrence`` is that of the set that has most of them.
+        ``events_without_occurrence`` is that of the set that has most of them, and
+        ``blocks_without_exposure`` of all.
         """
         of_sets = zip(*(partitions.ends for partitions in self.partitions.values()), strict=True)
-        counts = [[end.events_without_occurrence for end in ends] for ends in of_sets]
+        counts = [
+            (
+                max(end.events_without_occurrence or 0 for end in ends) or None,
+                sum(end.blocks_without_exposure for end in ends),
+            )
+            for ends in of_sets
+        ]
         return [
-            replace(end, events_without_occurrence=max((c for c in count if c), default=None))
-            for end, count in zip(super().ends, counts, strict=True)
+            replace(end, events_without_occurrence=absent, blocks_without_exposure=bare)
+            for end, (absent, bare) in zip(super().ends, counts, strict=True)
         ]
 
     @property

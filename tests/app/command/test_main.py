@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -182,6 +183,21 @@ def test_what_streams_and_occurrences_do_not_share_is_counted(
         ("1", "0.500000", "1", "2063", "1", "31"),
         ("2", "0.400000", "1", "2063", "3", "31"),
     }
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_losses_without_exposure_are_told_where_tables_lack_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], threads: str
+) -> None:
+    block = struct.pack("<iififif", 1, 1, 0.0, 1, 4.0, 0, 0.0)
+    stream = tmp_path / "summary.bin"
+    stream.write_bytes(struct.pack("<iii", 1 | 3 << 24, 2, 1) + block)
+    for reports, told in (("melt", True), ("qelt", True), ("selt", False)):
+        inputs = ["--quantiles", "0.5"] if reports == "qelt" else []
+        command = ["aggregate", str(stream), "--reports", reports, "--threads", threads, *inputs]
+        assert main(command) == 0
+        log = capsys.readouterr().err
+        assert ("blocks with losses have exposure 0" in log) is told
 
 
 def test_the_bound_of_sums_is_stated_before_the_pass(
@@ -381,7 +397,7 @@ def test_partitions_that_do_not_belong_together(
     ("args", "words"),
     [
         (["--reports", "atlas"], "no report 'atlas'"),
-        (["--reports", "melt,melt"], "twice"),
+        (["--reports", "selt,melt,melt"], "report melt is asked for twice"),
         (["--reports", "melt,selt"], "--out"),
         (["--reports", "qelt"], "quantiles"),
         (["--quantiles", "0.5"], "QELT or QPLT is not wanted"),
@@ -414,6 +430,17 @@ def test_usage_errors_exit_with_2(args: list[str], capsys: pytest.CaptureFixture
         main(args)
     assert caught.value.code == 2
     assert "usage" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-1", "0", "x", "3e6"])
+def test_an_idle_timeout_is_of_some_seconds(
+    capsys: pytest.CaptureFixture[str], seconds: str
+) -> None:
+    for command in (["aggregate"], ["summarise", "--summary-xref", "x.bin"]):
+        with pytest.raises(SystemExit) as caught:
+            main([*command, "x.bin", f"--idle-timeout={seconds}"])
+        assert caught.value.code == 2
+        assert f"it is '{seconds}': give seconds" in capsys.readouterr().err
 
 
 def test_weights_of_other_periods_than_the_occurrences_are_refused(
@@ -640,9 +667,20 @@ def test_aggregate_refuses_options_without_effect(
         ("aal", ("--theme", "light"), "--theme applies only with --plot"),
         ("aal", ("--sets", "1"), "--sets applies only with --summary-xref"),
         ("aal", ("--stream", "gul=x"), "--stream applies only with --run-dir"),
+        ("melt", ("--live", "--out", "m.csv"), "--live is of standard output, fifos and devices"),
+        ("melt", ("--read-ahead", "10"), "--read-ahead applies only with --order event"),
+        ("aal", ("--plot", "x.png", "--plot-format", "svg"), "--plot x.png is not svg"),
     ):
         code = main(["aggregate", *files, "--reports", report, *option])
         assert (code, said in capfd.readouterr().err) == (2, True)
+    for command, said in (
+        (["merge", "m.csv", "--float-width", "8"], "--float-width is of packed records"),
+        (["merge", "m.csv", "--live", "--out", "o.csv"], "--live is of standard output"),
+        (["aggregate", "summary.bin", "--threads", "0"], "--threads: it is 0: give a number"),
+    ):
+        with contextlib.suppress(SystemExit):
+            assert main(command) == 2
+        assert said in capfd.readouterr().err
     # Rows that wait for the end of the stream take memory, and then the directory.
     assert main(["aggregate", *files, "--reports", "melt", "--spill-dir", "."]) == 0
 

@@ -112,6 +112,7 @@ def test_a_faulty_stream_leaves_nothing_and_what_is_live_visibly_cut(
     assert summarise(run, "-", "--sets", "2", stream=cut) == 1
     assert capfdbinary.readouterr().out == b""
     assert summarise(run, "-", "--sets", "2", "--live", stream=cut) == 1
+    assert summarise(run, str(tmp_path / "files"), "--live") == 2
     piped = capfdbinary.readouterr()
     assert b"[stream-truncated]" in piped.err
     assert len(piped.out) > 100

@@ -7,6 +7,7 @@ import io
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -187,6 +188,18 @@ def test_all_reports_of_one_post_are_those_of_a_post_each(
     end = frames[-1].header
     assert (end["reason"], end["events_without_occurrence"]) == ("complete", 2)
     assert set(end["dtypes"]) == set(names)
+
+
+def test_losses_without_exposure_are_told_where_tables_lack_them(service: Service) -> None:
+    first, second = (replace(block, event=9, exposure=0.0) for block in good().blocks[:2])
+    data = (
+        good().with_blocks([*good().blocks, first, replace(second, ident=first.ident + 1)]).encode()
+    )
+    for path, told in (("melt", "2"), ("qelt?quantiles=0.5", "2"), ("selt", None)):
+        answer = ask(service, Post(f"/v1/losses/{path}", [data]))
+        assert answer.getheader("Thalweg-Blocks-Without-Exposure") == told
+    frames = list(read_frames(ask(service, Post("/v1/losses?reports=melt,selt", [data])).body))
+    assert frames[-1].header["blocks_without_exposure"] == 2
 
 
 def test_whole_runs_equal_the_oracle(service: Service, digests: dict[str, str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from app.losses import pipes
 from app.losses.outputs import FileOutput, Outputs
 from app.losses.pipes import PipeOutput
-from core.errors import InputError
+from core.errors import InputError, OptionError
 
 
 def test_a_file_appears_only_when_it_is_whole(tmp_path: Path) -> None:
@@ -122,6 +122,16 @@ def test_a_full_disk_takes_all_outputs_back(tmp_path: Path) -> None:
             with pytest.raises(InputError, match="No space"), opened:
                 files[0].write(b"abc")
             assert list(tmp_path.iterdir()) == []
+
+
+def test_two_outputs_of_one_name_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    opened = Outputs()
+    for name in ("a.csv", "b.csv"):
+        opened.open(tmp_path / name)
+    with pytest.raises(OptionError, match=r"two outputs have the name .*/link/a.csv"), opened:
+        opened.open(tmp_path / "link" / "a.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["link"]
 
 
 def _full() -> None:

@@ -142,7 +142,7 @@ def test_what_does_not_fit_is_refused(folder: Folder, capfd: pytest.CaptureFixtu
     bare = _refused(folder, capfd, "--partials", part, reports="events")
     assert "partial files need occurrences" in bare
     tiny = _refused(folder, capfd, *folder.whole, "--memory-budget", "20kB", *folder.streams)
-    assert "raise --memory-budget to" in tiny
+    assert "Raise --memory-budget to" in tiny
 
 
 def test_a_full_disk_leaves_no_report(

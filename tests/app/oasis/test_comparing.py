@@ -149,9 +149,10 @@ def test_curves_at_return_periods_may_differ_by_ties_under_weights(tmp_path: Pat
     a, b = (PSEPT + _psept(losses) for losses in (BY_PERIOD, THE_OTHER_WAY_ROUND))
     found = _compare(tmp_path / "weights", "gul_S1_psept", a, b, WEIGHTS)
     assert (found.verdict, found.detail) == (Verdict.TIES, "3 rows differ, 2 rows only in a")
-    equal = [0.2] * 5
-    assert _compare(tmp_path / "equal", "gul_S1_psept", a, b, equal).verdict is Verdict.DIFFERENT
-    assert _compare(tmp_path / "none", "gul_S1_psept", a, b).verdict is Verdict.DIFFERENT
+    for name, weights in (("equal", [0.2] * 5), ("none", None)):
+        found = _compare(tmp_path / name, "gul_S1_psept", a, b, weights)
+        assert found.verdict is Verdict.DIFFERENT
+        assert "only in a; no input/periods.bin has weights" in found.detail
 
 
 @pytest.mark.parametrize("wrong", [{5: 91.9}, {4: -1.0}, {20: 99.0}])

@@ -134,6 +134,16 @@ def test_what_streams_and_occurrences_do_not_share_is_told_wherever_a_run_is_ask
         assert answer.headers["Thalweg-Missing-Summary-Ids"] == "7000-7001"
 
 
+def test_losses_that_tables_lack_for_want_of_exposure_are_told(service: Uploads) -> None:
+    case = random_run(np.random.default_rng(4))
+    blocks = [replace(block, exposure=0.0) for block in case.stream.blocks]
+    count = sum(any(loss > 0 for sidx, loss in b.pairs if sidx >= -1) for b in blocks)
+    run = service.run(["melt", "selt"])
+    service.upload(run, case.stream.with_blocks(blocks).encode())
+    (note,) = service.state.runs.describe(service.seal(run))["notes"]
+    assert note.startswith(f"{count} blocks with losses have exposure 0")
+
+
 def test_a_run_that_failed_for_its_options_is_sealed_again_with_others(
     service: Uploads,
 ) -> None:

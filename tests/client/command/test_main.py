@@ -191,6 +191,7 @@ def test_several_reports(service: FakeService, source: Path, tmp_path: Path, opt
         ["in", "-o", "out", "--live"],
         ["in", "-o", "out", "--mode", "duplex"],
         ["in", "-o", "out.parquet", "--mode", "parts"],
+        ["in", "--report", "ept", "--mode", "parts"],
         ["in", "--summary-ids", "x"],
         ["in", "--report", "rows,count", "-o", "in"],
         ["in", "--report", "rows,count", "-o", "new.csv"],

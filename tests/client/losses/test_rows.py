@@ -165,6 +165,9 @@ def test_rows_that_are_missing_for_a_reason_are_warned_of_where_the_package_was_
     assert texts[1:] == ["no row has these of event_ids: 7,60001-70000"]
     assert "1,200 events of the stream never occur" in texts[0]
     assert {warning.filename for warning in caught} == {__file__}
+    bare = End.parse(END | {"events": 2000, "blocks_without_exposure": "3"})
+    with pytest.warns(UserWarning, match="3 blocks with losses have exposure 0"):
+        bare.warn()
     few = End.parse(END | {"events": 2000, "events_only_in_occurrence": 20})
     few.warn()  # less than one in a hundred: any model has such events
     with pytest.warns(UserWarning, match="is a partition missing"):

@@ -37,7 +37,10 @@ from tests.streams import Stream
 
 from ..running import ROOT
 
-pytestmark = pytest.mark.skipif(PURE_PYTHON, reason="needs the service at its speed")
+pytestmark = [
+    pytest.mark.skipif(PURE_PYTHON, reason="needs the service at its speed"),
+    pytest.mark.filterwarnings("ignore:.* have exposure 0"),
+]
 
 assert SETS.map is not None
 XREF = encode_summary_xref(SETS.xref, "bin")

@@ -752,3 +752,17 @@ def test_what_negative_losses_take_beyond_float32_is_refused() -> None:
         with pytest.raises(LimitError, match=f"{column} of EventId 7.* loss of 4 bytes") as caught:
             aggregate(stream, [report], policy=policy, **inputs)
         assert (caught.value.limit, caught.value.allowed) == ("loss", float(np.finfo("f4").max))
+
+
+@pytest.mark.parametrize("reports", [["melt"], ["qelt"], ["qelt", "melt"], ["selt", "events"]])
+def test_losses_that_no_row_of_melt_and_qelt_has_are_counted(reports: list[str]) -> None:
+    """Those of blocks without exposure, also across an exported state; not blocks of zeros."""
+    blocks = [Block(9, 1, ((-1, 0.0), (1, -0.0)), 0.0), Block(9, 2, ((-1, 3.0),), 0.0)]
+    data = SMALL.with_blocks([*SMALL.blocks, *blocks]).encode()
+    options = analysis_options(reports)
+    first = Analysis(reports, Collector(), **options)
+    first.receive(data[:-30])
+    second = Analysis(reports, Collector(), **options)
+    second.setstate(json.loads(json.dumps(first.getstate())))
+    second.receive(data[second.offset :])
+    assert second.close().blocks_without_exposure == (0 if "selt" in reports else 2)

@@ -308,7 +308,8 @@ def test_a_last_block_without_its_end_is_read_as_it_is_where_that_is_accepted(
             stream.reports,
             policy=Policy(float_width=stream.width, missing_end="accept"),
         )
-        assert outcome.end == got.end
+        assert outcome.end is not None
+        assert replace(outcome.end, blocks_without_exposure=0) == got.end
         assert outcome.rows == feed([whole], stream.reports, policy=Policy(stream.width)).rows
     strict = read([data], reader_of(stream))
     assert strict.error is not None

@@ -207,6 +207,11 @@ def test_more_summaries_than_a_picture_holds_are_refused() -> None:
             collected.take(name, rows)
 
 
+def test_a_command_with_an_option_of_its_own_for_pictures_names_that() -> None:
+    with pytest.raises(ReportError, match="Choose some with plot_summaries"):
+        Collected(PictureOptions(chosen_by="plot_summaries")).take("ept", ept(range(1, 14)))
+
+
 def test_chosen_summaries_without_rows_are_refused() -> None:
     with pytest.raises(ReportError, match="no row of EPT"):
         collect(ept([1]), PictureOptions(summary_ids=np.array([2], np.int32)), 10)

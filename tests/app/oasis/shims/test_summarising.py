@@ -195,6 +195,8 @@ def test_a_fifo_without_a_reader_is_a_fault(
         (["-t", "gul", "-i", "gul"], "not understood"),
         (["-i", "gul", "-1", "S1"], "-t gul"),
         (["-t", "il", "-i", "gul", "-1", "S1"], "fmsummaryxref"),
+        (["-t", "gul", "-i", "gul", "-p", "x", "-1", "S1"], "or name the one of the xref with -p"),
+        (["-t", "gul", "-i", "gul", "-1", "S", "-2", "S"], "two outputs have the name S"),
         (["-t", "gul", "-i", "absent", "-1", "S1"], "absent"),
         (["-t", "gul", "-i", "gul", "-1", "no/S1"], "no/S1"),
         (["-t", "gul", "-i", "input/gulsummaryxref.csv", "-1", "S1"], "gulsummaryxref.csv"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -235,9 +236,18 @@ def test_a_budget_that_is_used_up_says_what_to_do() -> None:
 
 
 def test_a_budget_too_small_for_one_summary_names_it() -> None:
+    """And what else is held; return periods are advised where they are wanted and help."""
     resources = LedgerResources(budget=20_000, spill=Spills())
-    with pytest.raises(LimitError, match="reports of summary 1 need"):
-        compute(_large_case(), reports=["ept"], resources=resources)
+    at_points = "Ask for ept at return_periods, which take a fraction of it, or raise memory_budget"
+    few = replace(_large_case(), returns=(10,))
+    for case, report, hint in (
+        (_large_case(), "ept", at_points),
+        (few, "ept", "Raise memory_budget to "),
+        (few, "alct", "Raise memory_budget to "),
+    ):
+        with pytest.raises(LimitError, match=r"summary 1 need .* beside .* of what") as e:
+            compute(case, reports=[report], resources=resources)
+        assert str(e.value.hint).startswith(hint)
 
 
 def test_the_bound_is_above_what_a_dense_run_takes() -> None:

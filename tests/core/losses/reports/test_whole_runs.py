@@ -16,6 +16,7 @@ from core.budget import installed
 from core.errors import LimitError, OptionError, ReportError
 from core.losses.analysis import Analysis
 from core.losses.ledger import batches, ledger, runs
+from core.losses.policy import Policy
 from core.losses.reports import drawing
 from core.losses.reports.annual import standard_normal_quantile, subset_starts
 from core.losses.reports.report import RunOptions
@@ -279,6 +280,34 @@ def test_mean_of_samples_curves_with_weights_needs_no_table_of_samples() -> None
 def test_reports_of_runs_name_the_input_they_lack() -> None:
     with pytest.raises(ReportError, match="AAL needs occurrences"):
         Analysis(["aal"], lambda _name, _rows: None)
+
+
+def test_deviation_and_insured_value_are_no_samples() -> None:
+    """The peer takes sidx -2 and -3 for samples, in MPLT too."""
+    reports = ("mplt", "aal", "alct", "ept", "psept")
+    blocks = tuple(Block(e, 1, ((-1, 5.0), (1, 4.0 + e), (2, 6.0))) for e in (1, 2))
+    more = tuple(Block(b.event, 1, ((-3, 100.0), (-2, 7.0), *b.pairs)) for b in blocks)
+    tables = [
+        octets(compute(RunCase(Stream("summary", 2, 4, b), 5, ((1, 1), (2, 4))), reports=reports))
+        for b in (blocks, more)
+    ]
+    assert tables[0] == tables[1]
+
+
+def test_a_year_of_a_sample_is_not_below_0_before_curve_4_takes_the_mean() -> None:
+    stream = Stream("summary", 2, 4, (Block(1, 1, ((1, -10.0), (2, 4.0))),))
+    rows: dict[str, Rows] = {}
+    analysis = Analysis(
+        ["aal_mean", "ept"],
+        lambda name, found: rows.update({name: found.copy()}),
+        policy=Policy(negative="keep"),
+        **RunCase(stream, 1, ((1, 1),), returns=(1,)).inputs,
+    )
+    analysis.receive(stream.encode())
+    analysis.close()
+    assert rows["aal_mean"]["MeanLoss"].tolist() == [0.0, -3.0]
+    ept = rows["ept"]
+    assert set(ept["Loss"][ept["EPCalc"] == 4].tolist()) == {2.0}
 
 
 def test_events_that_never_occur_are_counted() -> None:
