@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import math
+import re
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -21,6 +23,12 @@ SCAN_MODES = ("acquire", "search")
 _LONGEST = 9
 """Digits of a number in the XML file."""
 _HINT = "Leave the XML file out, and give nav_shape"
+
+
+def data_name(xml: bytes) -> str | None:
+    """Return the name of the data file that the beginning of an XML file gives."""
+    found = re.search(rb"<raw_file\s[^>]*filename=[\"'](?:[^\"']*[/\\])?([^\"'/\\]+)[\"']", xml)
+    return found and html.unescape(found[1].decode(errors="replace"))
 
 
 def _scans(file: File, root: ET.Element) -> dict[str, tuple[int, ...]]:
@@ -59,7 +67,6 @@ class Empad(Format):
     extensions = ("raw",)
     description = "xml"
     names_its_files = True
-    series = True
 
     def looks_like(self, file: FileInfo, head: bytes) -> bool:
         """Recognise the XML file; the frames themselves have no header."""
@@ -89,9 +96,7 @@ class Empad(Format):
                 )
             mode = mode or next(iter(scans))
             nav_shape, metadata = scans[mode], {"scan": mode}
-            element = root.find("raw_file")
-            path = None if element is None else element.get("filename")
-            named = path and path.replace("\\", "/").rpartition("/")[2]
+            named = data_name(companion.octets())
             if named is not None and named != data.name:
                 files.notes.append(f"{companion.name} calls the data file {named}")
         return Found(
