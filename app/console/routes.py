@@ -89,6 +89,18 @@ async def _is_stranger(console: Console, request: Request) -> bool:
     return False
 
 
+@router.get("/console", FRONT)
+async def top(_console: Console) -> Response:
+    """Lead to the first page, whose address has no name."""
+    return RedirectResponse("./")
+
+
+@router.get("/console/", FRONT)
+async def above(_console: Console) -> Response:
+    """Lead to the first page, too."""
+    return RedirectResponse("../")
+
+
 @router.get("/console/sign-in", FRONT)
 async def ask_for_key(console: Console) -> Response:
     """Ask for a key."""
