@@ -22,8 +22,9 @@ import structlog
 from app.decoding.base import Decoders
 from app.errors import DatasetUnreadableError, ServiceError, TooLargeError
 from core.errors import CoreError
-from core.tiles.formats import FORMATS, HEAD, detect
+from core.tiles.formats import FORMATS, detect
 from core.tiles.formats.empad import Empad, data_name
+from core.tiles.formats.files import File, read_xml
 from core.tiles.recording import Hints
 
 from .files.addresses import is_address
@@ -280,10 +281,11 @@ class _Examiner:
         """Yield the file of frames that the .xml of an EMPAD names, and the .xml, if both exist."""
         try:
             with self._opened(path) as files:
-                name = data_name(files.read(0, 0, HEAD))
+                (info,) = files.infos
+                name = data_name(read_xml(File(0, info.name, info.size, files, [])))
             data = f"{path.rpartition('/')[0]}/{name}"
             self._opened(data).close()
-        except (ServiceError, OSError):
+        except (CoreError, ServiceError, OSError):
             _log_left_out(path, "the .raw file that it names is not beside it")
         else:
             yield [data, path]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import html
 import math
-import re
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -25,10 +23,11 @@ _LONGEST = 9
 _HINT = "Leave the XML file out, and give nav_shape"
 
 
-def data_name(xml: bytes) -> str | None:
-    """Return the name of the data file that the beginning of an XML file gives."""
-    found = re.search(rb"<raw_file\s[^>]*filename=[\"'](?:[^\"']*[/\\])?([^\"'/\\]+)[\"']", xml)
-    return found and html.unescape(found[1].decode(errors="replace"))
+def data_name(root: ET.Element) -> str | None:
+    """Return the name of the data file in an XML file."""
+    element = root.find("raw_file")
+    path = None if element is None else element.get("filename")
+    return path and path.replace("\\", "/").rpartition("/")[2]
 
 
 def _scans(file: File, root: ET.Element) -> dict[str, tuple[int, ...]]:
@@ -96,7 +95,7 @@ class Empad(Format):
                 )
             mode = mode or next(iter(scans))
             nav_shape, metadata = scans[mode], {"scan": mode}
-            named = data_name(companion.octets())
+            named = data_name(root)
             if named is not None and named != data.name:
                 files.notes.append(f"{companion.name} calls the data file {named}")
         return Found(
