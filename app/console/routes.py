@@ -90,15 +90,10 @@ async def _is_stranger(console: Console, request: Request) -> bool:
 
 
 @router.get("/console", FRONT)
-async def top(_console: Console) -> Response:
-    """Lead to the first page, whose address has no name."""
-    return RedirectResponse("./")
-
-
 @router.get("/console/", FRONT)
-async def above(_console: Console) -> Response:
-    """Lead to the first page, too."""
-    return RedirectResponse("../")
+async def top(_console: Console, request: Request) -> Response:
+    """Lead to the first page, whose address has no name."""
+    return RedirectResponse("../" if request.url.path.endswith("/") else "./")
 
 
 @router.get("/console/sign-in", FRONT)
