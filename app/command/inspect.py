@@ -35,8 +35,8 @@ from core.losses.events import StreamHeader
 from core.losses.format import BEGINNINGS, TYPE_SIZE
 from core.losses.policy import Policy
 from core.tiles.corrections import Corrections
-from core.tiles.formats import FORMATS
-from core.tiles.recording import Hints
+from core.tiles.formats import FORMATS, HEAD
+from core.tiles.recording import FileInfo, Hints
 from core.tiles.view import parse_dtype
 
 from .reading import policy_of
@@ -84,7 +84,7 @@ class Findings:
 
 
 def looks_like_stream(name: str) -> bool:
-    """Whether a file begins like a loss stream, or can be read only once.
+    """Whether a file begins like a loss stream, and no format of frames, or can be read only once.
 
     Raises:
         InputError: the file cannot be opened.
@@ -92,11 +92,13 @@ def looks_like_stream(name: str) -> bool:
     with contextlib.closing(Source(name)) as source:
         if source.size is None:
             return True
-        head = os.pread(source.fd, 12, 0)
+        head, info = os.pread(source.fd, HEAD, 0), FileInfo(Path(name).name, source.size)
     if len(head) < TYPE_SIZE:
         end = Path(name).suffix.lower().lstrip(".")
         return end == "bin" or not any(end in form.extensions for form in FORMATS.values())
-    return head[:TYPE_SIZE] in BEGINNINGS or not any(head[1:TYPE_SIZE])
+    if head[:TYPE_SIZE] in BEGINNINGS:
+        return True
+    return not (any(head[1:TYPE_SIZE]) or any(f.looks_like(info, head) for f in FORMATS.values()))
 
 
 def inspect(name: str, policy: Policy) -> Findings:
@@ -238,7 +240,11 @@ def _check_kind(name: str) -> None:
         with path.open("rb") as file:
             kinds = kinds_of(file.read(beginning_of(path.stat().st_size)))
         if kinds and kinds != [STREAM]:
-            raise InputError(f"it looks like {described(kinds)} to aggregate", source=name)
+            raise InputError(
+                f"it looks like {described(kinds)} to aggregate",
+                source=name,
+                hint="Of frames without a header, give --dtype and --sig-shape, or an EMPAD's .xml",
+            )
 
 
 def inspect_command(args: argparse.Namespace) -> int:

@@ -89,6 +89,13 @@ async def _is_stranger(console: Console, request: Request) -> bool:
     return False
 
 
+@router.get("/console", FRONT)
+@router.get("/console/", FRONT)
+async def top(_console: Console, request: Request) -> Response:
+    """Lead to the first page, whose address has no name."""
+    return RedirectResponse("../" if request.url.path.endswith("/") else "./")
+
+
 @router.get("/console/sign-in", FRONT)
 async def ask_for_key(console: Console) -> Response:
     """Ask for a key."""

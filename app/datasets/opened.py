@@ -337,12 +337,12 @@ class OpenDataset(_Open):
         """Return what people should know of the files and of the scan over them."""
         sync, entry, recording = self.sync_info(), self.spec, self.recording
         counts = {
-            "before the scan are not used": sync["frames_skipped_start"],
-            "after the scan are not used": sync["frames_ignored_end"],
-            "are missing at the beginning of the scan": sync["frames_inserted_start"],
-            "are missing at the end of the scan": sync["frames_inserted_end"],
+            "frames before the scan are not used": sync["frames_skipped_start"],
+            "frames after the scan are not used": sync["frames_ignored_end"],
+            "positions at the beginning of the scan have no frame": sync["frames_inserted_start"],
+            "positions at the end of the scan have no frame": sync["frames_inserted_end"],
         }
-        notes = [f"{count:,} frames {where}" for where, count in counts.items() if count]
+        notes = [f"{count:,} {what}" for what, count in counts.items() if count]
         if recording.format == "raw" and entry.nav_shape is None and not entry.growing:
             notes.append("nothing confirms dtype and sig_shape; with nav_shape they are checked")
         if recording.frames == 1 and len(recording.sig_shape) > 2:  # noqa: PLR2004

@@ -280,6 +280,7 @@ def parse_source(  # noqa: PLR0913 - parts of a catalogue entry
         CoreError, ServiceError: the files cannot be understood, or there is no such format.
     """
     arrays: tuple[BlockArray, ...]
+    notes: list[str] = []
     known = (*FORMATS, *ARRAY_FORMATS, *ITEM_FORMATS)
     if form is not None and form not in known:
         problem, hint = f"no format is named {form[:40]!r}", names_hint(form, known)
@@ -294,8 +295,9 @@ def parse_source(  # noqa: PLR0913 - parts of a catalogue entry
         form, arrays = ZARR, (open_zarr(files, stored, required(decoders, ZARR)),)
     elif form == HDF5 or (form is None and is_hdf5(files)):
         reader = required(decoders, HDF5)
-        arrays = tuple(open_hdf5(files, file, array, reader) for file in range(len(files)))
-        form = HDF5
+        opened = [open_hdf5(files, file, array, reader) for file in range(len(files))]
+        form, arrays = HDF5, tuple(opened)
+        notes = [note for each in opened for note in each.notes]
     elif form == ZARR:
         raise FormatError(
             "a zarr store is a single directory", hint="Name the directory and nothing else"
@@ -317,6 +319,7 @@ def parse_source(  # noqa: PLR0913 - parts of a catalogue entry
         )
     arrays = tuple(with_frames(array, hints.sig_shape) for array in arrays)
     recording = recording_of(form, files.infos, arrays, hints)
+    recording = replace(recording, notes=(*recording.notes, *notes))
     return Source(files, recording, () if are_located(arrays, recording.sig_shape) else arrays)
 
 

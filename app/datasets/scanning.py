@@ -23,6 +23,8 @@ from app.decoding.base import Decoders
 from app.errors import DatasetUnreadableError, ServiceError, TooLargeError
 from core.errors import CoreError
 from core.tiles.formats import FORMATS, detect
+from core.tiles.formats.empad import Empad, data_name
+from core.tiles.formats.files import File, read_xml
 from core.tiles.recording import Hints
 
 from .files.addresses import is_address
@@ -268,10 +270,25 @@ class _Examiner:
         if form in FORMATS and FORMATS[form].series:
             yield group
             return
-        yield group[:1]
-        for path in group[1:]:
-            if self._format(path) is not None:
+        for path in group:
+            form = form if path is group[0] else self._format(path)
+            if form == Empad.name:
+                yield from self._with_data(path)
+            elif form is not None:
                 yield [path]
+
+    def _with_data(self, path: str) -> Iterator[list[str]]:
+        """Yield the file of frames that the .xml of an EMPAD names, and the .xml, if both exist."""
+        try:
+            with self._opened(path) as files:
+                (info,) = files.infos
+                name = data_name(read_xml(File(0, info.name, info.size, files, [])))
+            data = f"{path.rpartition('/')[0]}/{name}"
+            self._opened(data).close()
+        except (CoreError, ServiceError, OSError):
+            _log_left_out(path, "the .raw file that it names is not beside it")
+        else:
+            yield [data, path]
 
     def _format(self, path: str) -> str | None:
         self._budget.examine(path)

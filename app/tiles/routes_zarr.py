@@ -43,6 +43,8 @@ _Entry = tuple[bytes | memoryview, str]
 """Content and media type."""
 _FILL_VALUES: dict[str, object] = {"b": False, "c": [0.0, 0.0], "f": 0.0}
 """By kind of dtype; 0 for integers."""
+_PIECE = 1 << 20
+"""Positions to list at once."""
 _COPIES = 4
 """Memory of coordinates, in arrays of them, while they are computed."""
 
@@ -143,8 +145,8 @@ class ZarrFacade:
         axes, nav = view.dataset.axes, len(view.dataset.nav_shape)
         # Frames that are listed have an axis of their own, which the dataset does not describe.
         listed = len(self._plan.nav_shape) != nav
-        self._axes: list[Axis | None] = [*([None] if listed else axes[:nav]), *axes[nav:]]
-        self._names = ["frame" if axis is None else axis.name for axis in self._axes]
+        self._axes = [*([Axis("frame", 0)] if listed else axes[:nav]), *axes[nav:]]
+        self._names = [axis.name for axis in self._axes]
         if len(set(self._names)) < len(self._names):
             self._names = [f"axis_{k}" for k in range(len(self._plan.shape))]
 
@@ -223,22 +225,21 @@ class ZarrFacade:
             return lambda: (orjson.dumps(self._coordinate_array(axis)), "application/json")
 
         def compute() -> _Entry:
-            current().hold("coordinates", _COPIES * 8 * self._plan.shape[axis])
+            current().hold(
+                "coordinates", _COPIES * 8 * self._plan.shape[axis] * self._plan.view.bin_nav
+            )
             return self._coordinates(axis).astype("<f8").tobytes(), _OCTETS
 
         return compute
 
     def _coordinate_array(self, axis: int) -> Any:  # noqa: ANN401 - JSON
         length, known = self._plan.shape[axis], self._axes[axis]
-        attributes = {"units": known.unit} if known is not None and known.unit else {}
+        attributes = {"units": known.unit} if known.unit else {}
         return _array([length], [length], np.dtype("f8"), [self._names[axis]], attributes)
 
     def _coordinates(self, axis: int) -> Floats:
-        """Return the centres of the bins in the axis's units; indices if frames are listed."""
+        """Return the centres of the bins in the axis's units; of listed frames, their numbers."""
         plan, known = self._plan, self._axes[axis]
-        length = plan.shape[axis]
-        if known is None:
-            return np.arange(length, dtype=np.float64)
         nav = len(plan.nav_shape)
         step = plan.view.bin_nav if axis < nav else plan.view.bin_sig
         start, pitch = 0, 1
@@ -246,6 +247,20 @@ class ZarrFacade:
             start = plan.sig_box[axis - nav][0]
         elif isinstance(plan.positions, Lattice):
             start, _, pitch = plan.positions.slices[axis]
-        index = start + pitch * (np.arange(length, dtype=np.float64) * step + (step - 1) / 2)
+        index = start + pitch * (np.arange(plan.shape[axis]) * step + (step - 1) / 2)
+        if axis < nav and not isinstance(plan.positions, Lattice):
+            index = self._numbers()
         coordinates: Floats = known.offset + known.scale * index
         return coordinates
+
+    def _numbers(self) -> Floats:
+        """Return the positions in the scan, means where they are binned."""
+        positions = self._plan.positions
+        (count,) = positions.shape
+        numbers = np.empty(count)
+        for low in range(0, count, _PIECE):
+            current().check("coordinates")
+            high = min(low + _PIECE, count)
+            numbers[low:high] = positions.box((low,), (high,))
+        means: Floats = numbers.reshape(-1, self._plan.view.bin_nav).mean(1)
+        return means

@@ -120,6 +120,7 @@ class Views:
         opened = self._catalogue.open(who, dataset)
         with on_error(opened.close):
             if digest is None:
+                _check_casting(opened, view)
                 view = opened.typed(view)
                 digest = view.digest()
             plan = self._plan(who, opened, view, digest)
@@ -241,17 +242,35 @@ def _asked(spec: Mapping[str, Any]) -> View:
 
     Raises:
         CoreError: it is invalid.
-        InvalidOptionError: a member has no effect.
+        InvalidOptionError: it asks for another byte order than values are sent in.
     """
     view = parse_view(spec)
-    # Sums over bins may exceed any integer.
-    if view.casting != "safe" and view.dtype is None and view.bin_nav == view.bin_sig == 1:
+    if view.dtype is not None and view.dtype.startswith(">"):
         raise InvalidOptionError(
-            f"casting={view.casting} has no effect: every value fits the dtype that the view gets",
-            hint="Add a dtype, such as '<u1', or leave casting out",
-            option="casting",
+            f"dtype {view.dtype} is big-endian, and values are sent in little-endian order",
+            hint=f"Ask for '<{view.dtype[1:]}', whatever the order in the files",
+            option="dtype",
         )
     return view
+
+
+def _check_casting(dataset: OpenDataset, view: View) -> None:
+    """Check that casting, if asked for, has an effect on some values.
+
+    Raises:
+        InvalidOptionError: it has none.
+    """
+    is_complex = dataset.recording.dtype.kind == "c" or dataset.corrections.is_complex
+    # Sums over bins may exceed any integer; floats take all values, but no imaginary parts.
+    wide = not view.bins
+    if view.dtype is not None:
+        wide = np.dtype(view.dtype).kind in ("c" if is_complex else "fc")
+    if view.casting != "safe" and wide:
+        raise InvalidOptionError(
+            f"casting={view.casting} has no effect: every value fits the dtype that the view gets",
+            hint="Add an integer dtype, such as '<u1', or leave casting out",
+            option="casting",
+        )
 
 
 def _shrink(cache: OrderedDict[K, V], nbytes: Callable[[V], int]) -> None:

@@ -28,6 +28,7 @@ DECLARED = {
         OPTIONS /v1/runs/{run}/streams/{stream} DELETE /v1/inputs/{name}/{digest}
         GET /v1/portfolios/loss-sets    GET /v1/portfolios/loss-sets/{ident}
         DELETE /v1/portfolios/loss-sets/{ident}
+        GET /console            GET /console/
         GET /console/sign-in    POST /console/sign-in   POST /console/sign-out
         GET /console/assets/{digest}/{name}     GET /console/runs       GET /console/runs/{ident}
         GET /console/datasets   GET /console/datasets/{ident}

@@ -15,6 +15,7 @@ from ..errors import ProtocolError, check_fingerprint
 from ..files.outputs import check_target, write_file
 from ..tiles.async_streams import AsyncReduction
 from ..tiles.asynchronous import AsyncView
+from ..tiles.lazy import check_index
 from ..tiles.requests import TileRequests, ViewOptions, ViewSpec, dataset_spec, image
 from ..tiles.stream import Watch, reduction_json
 from ..transport.async_channel import AsyncCalls, AsyncConnector
@@ -127,8 +128,7 @@ class AsyncDataset:
             ThalwegError: the service refused, or could not be reached.
         """
         axes: tuple[Any, ...] = index if isinstance(index, tuple) else (index,)
-        if any(isinstance(axis, bool | np.bool_) for axis in axes):
-            raise IndexError("True and False are no positions; a mask has one for each position")
+        check_index(axes)
         if not all(isinstance(axis, int | np.integer) or _is_forward(axis) for axis in axes):
             return await self._frames_at(axes)
         shape, sig = await self.nav_shape(), await self.sig_shape()
@@ -144,9 +144,6 @@ class AsyncDataset:
     async def _frames_at(self, axes: tuple[Any, ...]) -> Array:
         if any(axis is Ellipsis for axis in axes):
             raise IndexError("... stands for axes of frames too: write : for an axis of the scan")
-        wrong = [axis for axis in axes if np.size(axis) and np.asarray(axis).dtype.kind in "fcUS"]
-        if wrong:
-            raise IndexError(f"{wrong[0]!r} is no index of the scan: give integers, as scan[5, 7]")
         shape = await self.nav_shape()
         positions = np.arange(math.prod(shape)).reshape(shape)[axes]
         if not positions.size:

@@ -27,7 +27,7 @@ class _Source(Protocol):
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
-    def __getitem__(self, key: Any) -> Array: ...  # noqa: ANN401 - as NumPy takes it
+    def outer(self, key: tuple[Any, ...]) -> Array: ...
 
 
 class _Frames:
@@ -39,7 +39,7 @@ class _Frames:
         self._plan = plan
         self.shape, self.dtype = plan.shape, plan.dtype
 
-    def __getitem__(self, key: tuple[Any, ...]) -> Array:
+    def outer(self, key: tuple[Any, ...]) -> Array:
         at = picked(key, self.shape)
         shape = [n for axis in at for n in axis.shape]
         if not math.prod(shape):
@@ -73,9 +73,7 @@ class _Lazy(BackendArray):
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:  # noqa: ANN401 - as in xarray
         support = indexing.IndexingSupport.OUTER
-        return indexing.explicit_indexing_adapter(
-            key, self.shape, support, self._source.__getitem__
-        )
+        return indexing.explicit_indexing_adapter(key, self.shape, support, self._source.outer)
 
 
 class ThalwegBackend(BackendEntrypoint):

@@ -9,6 +9,7 @@ connections of its own. The key goes with it, and appears in no name and no text
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -33,20 +34,63 @@ class Axis(NamedTuple):
     """Of its positions, in units; shape (n,), float64."""
 
 
-def picked(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Array]:
+def check_index(key: tuple[Any, ...]) -> None:
+    """Check what an index is made of.
+
+    Raises:
+        IndexError: a part is True, False, or of another type than an index.
+    """
+    of_numbers = [axis for axis in key if np.size(axis)]
+    if any(np.ndim(axis) == 0 and np.asarray(axis).dtype == bool for axis in of_numbers):
+        raise IndexError("True and False are no positions; a mask has one for each position")
+    wrong = [axis for axis in of_numbers if np.asarray(axis).dtype.kind in "fcUS"]
+    if wrong:
+        raise IndexError(f"{wrong[0]!r} is no index: give integers, as in [5, 7]")
+
+
+def picked(key: Sequence[Any], shape: tuple[int, ...]) -> list[Array]:
     """The positions of an index along each axis, as NumPy takes it; those of an integer have ().
 
     Raises:
-        IndexError: there are more indices than axes, or one is out of range.
+        IndexError: one is out of range.
     """
-    if len(key) > len(shape):
-        raise IndexError(f"{len(key)} indices for {len(shape)} axes")
-    missing = (slice(None),) * (len(shape) - len(key))
-    return [np.arange(n)[axis] for axis, n in zip((*key, *missing), shape, strict=True)]
+    return [np.arange(n)[axis] for axis, n in zip(key, shape, strict=True)]
+
+
+def _written_out(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
+    """An index with one part for each axis, in place of masks, of ``...`` and of what is left out.
+
+    Raises:
+        IndexError: it does not fit.
+    """
+    check_index(key)
+    if any(axis is None for axis in key):
+        raise IndexError("None adds an axis: add it to the array that an index gives")
+    ellipses = sum(axis is Ellipsis for axis in key)
+    if ellipses > 1:
+        raise IndexError("... can stand only once in an index")
+    key += () if ellipses else (Ellipsis,)
+    masks = [np.asarray(axis).dtype == bool for axis in key]
+    axes = [np.ndim(axis) if mask else 1 for axis, mask in zip(key, masks, strict=True)]
+    left = len(shape) - sum(axes) + 1
+    if left < 0:
+        raise IndexError(f"{sum(axes) - 1} indices for {len(shape)} axes")
+    out: list[Any] = []
+    for axis, mask in zip(key, masks, strict=True):
+        if axis is Ellipsis:
+            out += [slice(None)] * left
+        elif mask:
+            along = shape[len(out) : len(out) + np.ndim(axis)]
+            if np.shape(axis) != along:
+                raise IndexError(f"a mask of shape {np.shape(axis)} is for axes of {along}")
+            out += np.nonzero(axis)
+        else:
+            out.append(axis if np.size(axis) else np.empty(np.shape(axis), int))
+    return out
 
 
 class LazyView:
-    """A view as an array; an index is a slice, an integer or a list for each axis, one by one.
+    """A view as an array, indexed as in NumPy; NumPy itself, given it, loads all of it.
 
     Args:
         connector: of a client.
@@ -74,6 +118,12 @@ class LazyView:
     def __repr__(self) -> str:
         return f"<view {self.view} of dataset {self.dataset}: {self.shape} of {self.dtype}>"
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # noqa: ANN401 - as NumPy takes it
+        """Fetch all of it."""
+        if copy is False:
+            raise ValueError("the values of a view are fetched: they cannot be had without a copy")
+        return self[...].astype(dtype or self.dtype, copy=False)
+
     def __getitem__(self, key: Any) -> Array:  # noqa: ANN401 - as NumPy takes it
         """Fetch the tiles that an index lies in, and return what it selects of them.
 
@@ -82,7 +132,34 @@ class LazyView:
             ConnectionFailed, ProtocolError: more failures in a row than are tolerated.
             IndexError: the view has no such position.
         """
-        at = picked(key if isinstance(key, tuple) else (key,), self.shape)
+        axes = _written_out(key if isinstance(key, tuple) else (key,), self.shape)
+        at = picked(axes, self.shape)
+        # Beside a list, an integer is one too.
+        where = [k for k, axis in enumerate(axes) if not isinstance(axis, slice)]
+        if not any(map(np.ndim, axes)):
+            return self.outer(axes)
+        points = np.broadcast_arrays(*(at[k] for k in where))
+        shape, flat = points[0].shape, np.array([axis.ravel() for axis in points])
+        rest = [len(at[k]) for k in range(self.ndim) if k not in where]
+        out = np.empty((flat.shape[1], *rest), self.dtype)
+        lengths = np.array([[self.plan.tile_shape[k]] for k in where])
+        for to in _alike(flat // lengths):
+            found = [np.unique(axis, return_inverse=True) for axis in flat[:, to]]
+            for k, (positions, _) in zip(where, found, strict=True):
+                axes[k] = positions
+            part = np.moveaxis(self.outer(axes), where, range(len(where)))
+            out[to] = part[tuple(places for _, places in found)]
+        out = out.reshape(*shape, *rest)
+        first = where[0] if where[-1] - where[0] == len(where) - 1 else 0
+        return np.moveaxis(out, range(len(shape)), range(first, first + len(shape)))
+
+    def outer(self, key: Sequence[Any]) -> Array:
+        """Fetch what a slice, integer or list for each axis selects, one axis by one.
+
+        Raises:
+            as for ``[]``.
+        """
+        at = picked(key, self.shape)
         lengths = self.plan.tile_shape
         within = [np.unique(axis // n) for axis, n in zip(at, lengths, strict=True)]
         tiles = [tuple(map(int, place)) for place in itertools.product(*within)]
@@ -163,6 +240,13 @@ class LazyView:
             self.dataset,
             {"fingerprint": self.fingerprint},
         )
+
+
+def _alike(columns: Array) -> list[Array]:
+    """Groups of equal columns, by their numbers."""
+    group = np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1)
+    order = np.argsort(group, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(group[order])) + 1) if len(order) else []
 
 
 def coordinate(axis: Axis) -> tuple[str, Array, dict[str, str]]:

@@ -19,7 +19,7 @@ import numpy as np
 from app.decoding.base import Decoders, Effort
 from core.arrays import Array, Octets
 from core.errors import FormatError
-from core.tiles.formats.arrays import ArrayInfo, BlockArray, check, choose, linear
+from core.tiles.formats.arrays import ArrayInfo, BlockArray, check, choose, linear, some_of
 from core.tiles.plan import Box
 from core.tiles.recording import Axis
 
@@ -36,6 +36,7 @@ class Hdf5Array(BlockArray):
     """A numeric array in an HDF5 file."""
 
     foreign: ForeignFile
+    notes: tuple[str, ...] = ()
 
     def read(self, boxes: Sequence[Box]) -> list[Array]:
         """Read the values in boxes.
@@ -107,9 +108,12 @@ def open_hdf5(files: FileSet, file: int, array: str | None, decoders: Decoders) 
     """
     source = files.name(file)
     foreign = ForeignFile(files, file, FORM, decoders)
+    notes: tuple[str, ...] = ()
     if array is None:
-        shapes, others = foreign.ask("list", {}, _contents)
-        array = choose(shapes, source, others)
+        shapes, others, links = foreign.ask("list", {}, _contents)
+        array = choose(shapes, source, dict.fromkeys(links, "a link to another file") | others)
+        if links:
+            notes = (f"{source}: links to other files are not followed: {some_of(links)}",)
     arguments = {"array": array}
     # Coordinates come along, of which there are a few megabytes at most.
     found = foreign.ask("describe", arguments, _description, Effort(max_bytes=decoders.max_bytes))
@@ -122,7 +126,7 @@ def open_hdf5(files: FileSet, file: int, array: str | None, decoders: Decoders) 
         stretches = foreign.ask("locate", arguments, partial(_stretches, info), effort)
     _check_inside(files, file, found, stretches)
     return Hdf5Array(
-        file, found.name, info.shape, info.dtype, info.chunks, found.axes, stretches, foreign
+        file, found.name, info.shape, info.dtype, info.chunks, found.axes, stretches, foreign, notes
     )
 
 
@@ -163,9 +167,10 @@ def _stretches(
 
 def _contents(
     values: Mapping[str, Any], _octets: Octets
-) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
+) -> tuple[dict[str, tuple[int, ...]], dict[str, str], list[str]]:
     shapes = {text(name): _lengths(shape) for name, shape in sequence(values["arrays"])}
-    return shapes, {text(name): text(form) for name, form in sequence(values["others"])}
+    others = {text(name): text(form) for name, form in sequence(values["others"])}
+    return shapes, others, [text(name) for name in sequence(values["links"])]
 
 
 def _description(values: Mapping[str, Any], octets: Octets) -> _Description:

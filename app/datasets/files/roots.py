@@ -363,7 +363,7 @@ class Roots:
         try:
             status = os.fstat(descriptor)
             if not self._contains(str(Path(f"/proc/self/fd/{descriptor}").readlink())):
-                raise outside(name)
+                raise self._led_out(path, name)
             if not status.st_nlink:
                 raise FileMissingError(f"{name!r} was removed", path=name)
             yield descriptor, status.st_mode
@@ -385,13 +385,19 @@ class Roots:
             real == root or _is_below(real, root) for root in map(os.path.realpath, self.roots)
         )
 
+    def _led_out(self, path: str, name: str) -> PathRefusedError:
+        """Return the error for a path below the roots that leads out, whatever is there."""
+        if self._is_private(os.path.realpath(path)):
+            return outside(name)
+        return outside(name, "leads through a link to outside of the served directories")
+
     def _raise(self, error: OSError, path: str, name: str) -> NoReturn:
         """Raise the error of a failed call, without revealing what lies outside."""
         name = self._shown(name)
         if error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOMEM}:
             raise BusyError("too many files are open", retry_after=5) from error
         if not self._contains(os.path.realpath(path)):
-            raise outside(name) from error
+            raise self._led_out(path, name) from error
         if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}:
             raise FileMissingError(f"there is no file {name!r}", path=name) from error
         raise PathRefusedError(f"{name!r} cannot be read: {error.strerror}", path=name) from error
@@ -440,10 +446,10 @@ def _too_large(detail: str, limit: str, allowed: int) -> TooLargeError:
     return TooLargeError(detail, limit=limit, allowed=allowed, setting=None)
 
 
-def outside(name: str) -> PathRefusedError:
+def outside(name: str, why: str = "is not below a served directory") -> PathRefusedError:
     """Return the error for a path outside of the roots, whether anything is there or not."""
     return PathRefusedError(
-        f"{name!r} is not below a served directory",
+        f"{name!r} {why}",
         hint="Name a file below one of those that the server was started with, by --dataset-roots"
         " DIR or THALWEG_DATASET_ROOTS",
         path=name,

@@ -26,8 +26,12 @@ class Inside:
     def __init__(self, handle: Any) -> None:  # noqa: ANN401 - h5py
         self._handle = handle
 
-    def contents(self) -> dict[str, list[tuple[str, Any]]]:
-        """List shapes of arrays of numbers and what others hold, each once, but through no link."""
+    def contents(self) -> dict[str, list[Any]]:
+        """List shapes of arrays of numbers and what others hold, each once, but through no link.
+
+        Links to other files are listed, too.
+        """
+        links: list[str] = []
         shapes: list[tuple[str, Any]] = []
         others: list[tuple[str, Any]] = []
         seen: set[int] = set()
@@ -43,20 +47,23 @@ class Inside:
                         f"the file has more than {_MAX_OBJECTS} objects",
                         "Set array to the path of the array",
                     )
-                if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+                inner = f"{path.rstrip('/')}/{name}"
+                link = group.get(name, getlink=True)
+                if isinstance(link, h5py.ExternalLink):
+                    links.append(inner)
+                if not isinstance(link, h5py.HardLink):
                     continue
                 child = group[name]
                 address = h5py.h5o.get_info(child.id).addr
                 if address in seen:
                     continue
                 seen.add(address)
-                inner = f"{path.rstrip('/')}/{name}"
                 if isinstance(child, h5py.Group):
                     pending.append(inner)
                 elif isinstance(child, h5py.Dataset):
                     form = _form(child)
                     others.append((inner, form)) if form else shapes.append((inner, child.shape))
-        return {"arrays": sorted(shapes), "others": sorted(others)[:9]}
+        return {"arrays": sorted(shapes), "others": sorted(others)[:9], "links": sorted(links)[:9]}
 
     def resolve(self, path: str) -> str:
         """Resolve the soft links of a path; return the path of the object itself.

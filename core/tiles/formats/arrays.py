@@ -108,18 +108,19 @@ def choose(
     if len(listed) == 1:
         return listed[0]
     if not listed:
-        held = _listed([f"{name} ({form})" for name, form in (others or {}).items()])
+        held = some_of([f"{name} ({form})" for name, form in (others or {}).items()])
         message = f"there is no array of numbers{held and ', only '}{held}"
         hint = "Name a file with an array of numbers"
         raise AmbiguousFormatError(message, source=source, hint=hint)
     message = "there is no array of three dimensions or more, but several smaller ones"
     if candidates:
         message = "there are several arrays of three dimensions or more"
-    names = _listed([f"{name} {shapes[name]}" for name in listed])
+    names = some_of([f"{name} {shapes[name]}" for name in listed])
     raise AmbiguousFormatError(message, source=source, hint=f"Name one of them in array: {names}")
 
 
-def _listed(names: Sequence[str]) -> str:
+def some_of(names: Sequence[str]) -> str:
+    """Return a list of names for a message, cut off where it is long."""
     return ", ".join(names[:_MAX_LISTED]) + (", …" if len(names) > _MAX_LISTED else "")
 
 

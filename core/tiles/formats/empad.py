@@ -23,6 +23,13 @@ _LONGEST = 9
 _HINT = "Leave the XML file out, and give nav_shape"
 
 
+def data_name(root: ET.Element) -> str | None:
+    """Return the name of the data file in an XML file."""
+    element = root.find("raw_file")
+    path = None if element is None else element.get("filename")
+    return path and path.replace("\\", "/").rpartition("/")[2]
+
+
 def _scans(file: File, root: ET.Element) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the scans in an XML file, the likeliest first."""
     kind = root.findtext("type", "scan")
@@ -59,7 +66,6 @@ class Empad(Format):
     extensions = ("raw",)
     description = "xml"
     names_its_files = True
-    series = True
 
     def looks_like(self, file: FileInfo, head: bytes) -> bool:
         """Recognise the XML file; the frames themselves have no header."""
@@ -89,9 +95,7 @@ class Empad(Format):
                 )
             mode = mode or next(iter(scans))
             nav_shape, metadata = scans[mode], {"scan": mode}
-            element = root.find("raw_file")
-            path = None if element is None else element.get("filename")
-            named = path and path.replace("\\", "/").rpartition("/")[2]
+            named = data_name(root)
             if named is not None and named != data.name:
                 files.notes.append(f"{companion.name} calls the data file {named}")
         return Found(

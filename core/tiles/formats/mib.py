@@ -256,7 +256,10 @@ def _run(file: File, extent: Extent, header: Header) -> _Run:
         numbers.append(other.sequence)
     first, last = numbers[0], numbers[-1]
     if last != first + extent.frames - 1:
-        file.notes.append(f"{file.name}: {extent.frames} frames are numbered {first} to {last}")
+        note = f"{file.name}: {extent.frames} frames are numbered {first} to {last}"
+        if (lost := last - first + 1 - extent.frames) > 0:
+            note += f": {lost} are missing between them, and later frames have taken their places"
+        file.notes.append(note)
     return _Run(first, last, file, extent)
 
 

@@ -21,7 +21,7 @@ HEADER_LIMIT = 1 << 16
 
 
 _ENTRIES = {
-    "descr": re.compile(r"""['"]descr['"]\s*:\s*('[^']*'|"[^"]*"|\[|\()"""),
+    "descr": re.compile(r"""['"]descr['"]\s*:\s*('[^']*'|"[^"]*"|\[[^\]]*\]?|\([^)]*\)?)"""),
     "fortran_order": re.compile(r"""['"]fortran_order['"]\s*:\s*(True|False)\b"""),
     "shape": re.compile(r"""['"]shape['"]\s*:\s*\(([^()]*)\)"""),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -132,10 +132,11 @@ def _header(file: File) -> _Header:
     if not 0 <= count <= MAX_DIMENSIONS:
         raise file.fault(f"a scan of {count} dimensions", offset=at + width)
     offset = at + width + 4
-    axes = []
+    axes: list[Axis] = []
     for number in range(count):
         axis, offset = _dimension(file, offset, number)
-        axes.append(axis)
+        twice = axis.name in {other.name for other in axes}
+        axes.append(replace(axis, name=f"scan_{number}") if twice else axis)
     if not offset <= table <= file.size - valid * width:
         raise file.fault(
             f"{valid} offsets from byte {table}, after a header of {offset} bytes in a file of "
@@ -274,12 +275,11 @@ def _examine(
 
 
 def _axes(header: _Header, first: _Element) -> tuple[Axis, ...]:
-    names = ("x",) if header.spectra else ("y", "x")
+    scan, names = reversed(header.axes), ("x",) if header.spectra else ("y", "x")
     calibrations = reversed(first.calibrations)
-    return (
-        *reversed(header.axes),
-        *(
-            _axis(name, size, None, calibration)
-            for name, size, calibration in zip(names, first.shape, calibrations, strict=True)
-        ),
-    )
+    frame = [
+        _axis(name, size, None, calibration)
+        for name, size, calibration in zip(names, first.shape, calibrations, strict=True)
+    ]
+    taken = {axis.name for axis in header.axes}
+    return (*scan, *(replace(a, name=f"k{a.name}") if a.name in taken else a for a in frame))

@@ -30,6 +30,7 @@ from core.losses.reports import REPORTS
 from core.losses.samples import SampleSpec, generate_inputs, generate_stream
 from core.losses.writer import LossWriter
 from tests import oracle
+from tests.core.tiles import writers
 
 SPEC = SampleSpec(events=30, summaries=3, samples=20)
 
@@ -887,6 +888,17 @@ def test_the_nearest_word_is_named(
         main(line.split())
     assert caught.value.code == 2
     assert capsys.readouterr().err.endswith(f"Did you mean {nearest}?\n")
+
+
+def test_inspect_looks_for_frames_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Small numbers of columns are like the first bytes of a stream, and of many an input."""
+    frames = np.ones((3, 4, 8), "<i2")
+    (tmp_path / "scan.mrc").write_bytes(writers.mrc(frames, 1))
+    assert main(["inspect", str(tmp_path / "scan.mrc")]) == 0
+    assert "sig_shape     [4, 8]" in capsys.readouterr().out
+    np.arange(0x20000, 0x20000 + 48, dtype="<i4").tofile(tmp_path / "scan.raw")
+    assert main(["inspect", str(tmp_path / "scan.raw")]) == 1
+    assert "Of frames without a header, give --dtype and --sig-shape" in capsys.readouterr().err
 
 
 def test_what_registration_would_refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,7 +78,9 @@ def test_a_page_tells_that_frames_are_missing(place: Service) -> None:
     shapes = {"nav_shape": [6, 6], "sig_shape": [3, 2]}
     spec = {"format": "raw", "dtype": "<u2", "partial": True, "file_header": 0}
     register(place, id="short", files=["headerless.raw"], **spec, **shapes)
-    assert "12 frames are missing at the end of the scan" in page(place, "/console/datasets/short")
+    assert "12 positions at the end of the scan have no frame" in page(
+        place, "/console/datasets/short"
+    )
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,12 @@ def answers(service: Service, *paths: str) -> list[Answer]:
     return [service.get(path, [HTML]) for path in paths]
 
 
+def test_its_name_leads_to_the_first_page(place: Service) -> None:
+    for path, location in (("/console", "./"), ("/console/", "../")):
+        answer = place.get(path, [HTML])
+        assert (answer.status, answer.getheader("Location")) == (307, location)
+
+
 def test_without_the_console_there_are_no_pages(tmp_path: Path) -> None:
     service = Service(tmp_path, "--console", "off")
     try:

@@ -325,7 +325,7 @@ def test_frames_before_the_scan_are_left_out_by_sync_offset(desk: Desk) -> None:
     described = desk.register(id="a", nav_shape=[2, 5], sync_offset=2).describe()
     assert described["notes"] == ["2 frames before the scan are not used"]
     described = desk.register(id="b", nav_shape=[3, 4], sync_offset=2).describe()
-    assert described["notes"][1:] == ["2 frames are missing at the end of the scan"]
+    assert described["notes"][1:] == ["2 positions at the end of the scan have no frame"]
     described = desk.register(id="c", nav_shape=[3, 3], partial=True).describe()
     assert described["notes"] == ["3 frames after the scan are not used"]
 

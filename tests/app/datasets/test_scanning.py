@@ -27,6 +27,7 @@ from app.http.identity import SINGLE_USER, Identity, identify
 from app.main import create_app
 from app.settings import Settings
 from tests.app.state.memory import MemoryStateStore
+from tests.core.tiles import writers
 from tests.decoders import DECODERS
 
 FRAMES = np.arange(4 * 3 * 5 * 6, dtype="<u2").reshape(4, 3, 5, 6)
@@ -59,6 +60,20 @@ def test_every_recording_whose_format_shows_is_found(root: Path) -> None:
     found = scan(Roots([root]), DECODERS).specs
     assert sorted(found) == ["deep.b.npy", "one.h5", "scan.1.npy", "store.zarr"]
     assert found["store.zarr"].files == (str(root / "store.zarr"),)
+
+
+def test_the_frames_of_an_empad_are_those_its_xml_names(tmp_path: Path) -> None:
+    frames = np.zeros((2, 128, 128), "<f4")
+    for k in range(3):
+        files = writers.empad(frames, (1, 2), raw_name=f"data{k}.raw")
+        (tmp_path / f"scan{k}.xml").write_bytes(files["scan.xml"])
+        if k < 2:
+            (tmp_path / f"data{k}.raw").write_bytes(files["scan.raw"])
+    found = scan(Roots([tmp_path]), DECODERS).specs
+    assert {name: [Path(file).name for file in spec.files] for name, spec in found.items()} == {
+        "data0.raw": ["data0.raw", "scan0.xml"],
+        "data1.raw": ["data1.raw", "scan1.xml"],
+    }
 
 
 def test_a_scan_leaves_no_file_open(root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -162,6 +163,35 @@ def test_chunks_whose_data_is_gone_are_no_fill_values(place: Place) -> None:
     assert place.ask("GET", f"/zarr/none/{chunk}").status == 412
 
 
+@pytest.mark.parametrize(
+    ("view", "numbers"),
+    [
+        ({"select": {"frames": [4, 4, 0, 11]}}, [4, 4, 0, 11]),
+        ({"select": {"frames": [4, 6, 0, 11]}, "bin": {"nav": 2}}, [5, 5.5]),
+        ({"select": {"mask": base64.b64encode(b"\x50\x10").decode()}}, [1, 3, 11]),
+        ({"sync_offset": 10}, [0, 1]),
+        ({"tile_shape": [5, 8, 6]}, list(range(12))),
+    ],
+)
+def test_coordinates_of_listed_frames_are_their_numbers(
+    place: Place, view: dict[str, object], numbers: list[float]
+) -> None:
+    about = place.ask("POST", "/v1/datasets/scan/views", json.dumps(view).encode()).json()
+    octets = place.ask("GET", f"/zarr/{about['id']}/frame/c/0").body
+    assert np.frombuffer(octets, "<f8").tolist() == numbers
+
+
+def test_listed_frames_of_a_line_keep_its_scale(place: Place) -> None:
+    np.save(place.root / "line.npy", FRAMES[0])
+    axes = [{"name": name, "scale": 2, "offset": 1} for name in ("t", "ky", "kx")]
+    entry = {"id": "line", "files": ["line.npy"], "axes": axes}
+    assert place.ask("POST", "/v1/datasets", json.dumps(entry).encode()).status == 201
+    view = b'{"select": {"frames": [2, 0]}}'
+    ident = place.ask("POST", "/v1/datasets/line/views", view).json()["id"]
+    octets = place.ask("GET", f"/zarr/{ident}/t/c/0").body
+    assert np.frombuffer(octets, "<f8").tolist() == [5, 1]
+
+
 def test_a_chunk_has_one_address(place: Place) -> None:
     assert place.ask("GET", f"/zarr/{place.view}/data/c/0/0/0/0").status == 200
     for key in ("00/0/0/0", "0/0/0/00", "0/0/0", "0/0/0/0/0", "+0/0/0/0"):
@@ -242,6 +272,7 @@ def test_what_is_declared_anew_is_another_version(place: Place) -> None:
     [
         ("?format=npy", {"reduction": "com"}, "the reduction has several results"),
         ("", {"reduction": "sum", "view": {"dtype": "u1"}}, "results of reductions are float64"),
+        ("", {"reduction": "sum", "view": {"dtype": "<f2"}}, "results of reductions are float64"),
         ("", {"reduction": "sum", "view": {"casting": "clip"}}, "results of reductions are"),
         ("", {"reduction": "sum", "view": {"casting": "safe"}}, "results of reductions are"),
         ("", {"reduction": "sum", "view": []}, "the members view, an object, and reduction"),

@@ -121,9 +121,32 @@ def test_casting_that_has_no_effect_is_refused(tmp_path: Path) -> None:
     for ask in (desk.views.open, desk.views.register):
         with pytest.raises(InvalidOptionError, match="casting=wrap has no effect") as caught:
             ask(SINGLE_USER, "scan", {"casting": "wrap"})
-        assert caught.value.hint == "Add a dtype, such as '<u1', or leave casting out"
+        assert caught.value.hint == "Add an integer dtype, such as '<u1', or leave casting out"
+    for dtype in ("<f4", "<c8"):
+        with pytest.raises(InvalidOptionError, match="casting=clip has no effect"):
+            desk.views.open(SINGLE_USER, "scan", {"dtype": dtype, "casting": "clip"})
     for spec in ({"casting": "safe"}, {"casting": "wrap", "bin": {"nav": 2}}):
         desk.views.open(SINGLE_USER, "scan", spec).close()
+    desk.close()
+
+
+def test_casting_drops_imaginary_parts(tmp_path: Path) -> None:
+    desk = ViewDesk(tmp_path, np.full((2, 4, 4, 5), 1 + 2j, "<c8"))
+    spec = {"dtype": "<f4", "casting": "wrap"}
+    with closing(desk.views.open(SINGLE_USER, "scan", spec)) as opened:
+        assert opened.read(opened.plan.tile(0)).flat[0] == 1
+    with pytest.raises(InvalidOptionError, match="casting=wrap has no effect"):
+        desk.views.open(SINGLE_USER, "scan", {**spec, "dtype": "<c16"})
+    desk.close()
+
+
+def test_values_are_sent_in_little_endian_order(tmp_path: Path) -> None:
+    desk = ViewDesk(tmp_path, np.ones((2, 4, 4, 5), ">u2"))
+    with pytest.raises(InvalidOptionError, match="dtype >i2 is big-endian") as caught:
+        desk.views.register(SINGLE_USER, "scan", {"dtype": ">i2"})
+    assert str(caught.value.hint).startswith("Ask for '<i2'")
+    for dtype in (None, ">u1", "=i2", "|b1", "int16"):
+        desk.views.open(SINGLE_USER, "scan", {"dtype": dtype}).close()
     desk.close()
 
 

@@ -166,7 +166,7 @@ def test_no_positions_have_no_frames_as_in_numpy(scan: Dataset, index: Any) -> N
 
 def test_what_is_no_index_of_the_scan(scan: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in ("5,7", 0.5):
-        with pytest.raises(IndexError, match=f"{wrong!r} is no index of the scan: give integers"):
+        with pytest.raises(IndexError, match=f"{wrong!r} is no index: give integers"):
             scan[wrong]
     for index in (True, np.True_, (0, False)):
         with pytest.raises(IndexError, match="True and False are no positions"):

@@ -57,9 +57,52 @@ def outer(values: Any, key: tuple[Any, ...]) -> Any:  # noqa: ANN401
 def test_an_index_selects_as_in_numpy(scan: Dataset, data: st.DataObject) -> None:
     lazy = scan.view(**TILED).lazy()
     for key in data.draw(st.lists(KEYS, min_size=3, max_size=3)):
-        found = lazy[key]
+        found = lazy.outer(key)
         assert found.dtype == VALUES.dtype
         np.testing.assert_array_equal(found, outer(VALUES, key), strict=True)
+
+
+BRIGHT = VALUES.sum((2, 3)) % 3 == 0
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *((..., 3), (..., slice(2, 5), 3), (0, ...), ([4, 1], 7 % 5), (slice(None, None, -2),)),
+        *(([1, 2], [3, 4]), ([[0, 1], [5, 1]], [[4], [2]]), (1, ..., [3, 0]), (..., [3, 0], 1)),
+        *((2, [1, 4, 1]), (slice(1), [1, 2], 3, [0, 6]), ([1, 2], [0, 1], ..., -1), ([],)),
+        *((BRIGHT,), (~BRIGHT, slice(2)), ([True, False] * 3, 2), (VALUES % 400 == 0,)),
+        *((0, 1, [2, 3], ..., 1), (np.zeros((6, 5), bool),), ([2], ..., [3], [1], [0]), ()),
+    ],
+)
+def test_an_index_is_that_of_numpy(scan: Dataset, key: tuple[Any, ...]) -> None:
+    np.testing.assert_array_equal(scan.view(**TILED).lazy()[key], VALUES[key], strict=True)
+
+
+def test_numpy_loads_all_of_it(scan: Dataset) -> None:
+    lazy = scan.view(**TILED).lazy()
+    np.testing.assert_array_equal(np.asarray(lazy), VALUES, strict=True)
+    np.testing.assert_array_equal(np.asarray(lazy, "f4"), VALUES.astype("f4"), strict=True)
+    assert np.sum(lazy) == VALUES.sum()
+    with pytest.raises(ValueError, match="without a copy"):
+        np.array(lazy, copy=False)
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        (None, "None adds an axis"),
+        (True, "True and False are no positions"),
+        (0.5, "0.5 is no index: give integers"),
+        ((0,) * 5, "5 indices for 4 axes"),
+        ((..., 0, ...), r"\.\.\. can stand only once"),
+        (np.zeros((5, 6), bool), r"a mask of shape \(5, 6\) is for axes of \(6, 5\)"),
+        ([6], "index 6 is out of bounds"),
+    ],
+)
+def test_what_is_no_index(scan: Dataset, key: Any, words: str) -> None:  # noqa: ANN401
+    with pytest.raises(IndexError, match=words):
+        scan.view(**TILED).lazy()[key]
 
 
 def test_chunks_are_tiles(scan: Dataset) -> None:
@@ -118,7 +161,7 @@ def test_coordinates_have_their_units(scan: Dataset) -> None:
     np.testing.assert_array_equal(array.sel(y=11.5, x=3), wanted[1, 3])
     listed = scan.view(frames=[4, 2]).to_xarray()
     assert listed.dims == ("frame", "ky", "kx")
-    np.testing.assert_array_equal(listed.frame, [0, 1])
+    np.testing.assert_array_equal(listed.frame, [4, 2])
 
 
 def test_the_asynchronous_client_gives_the_same(scan: Dataset, server: ServerProcess) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -90,7 +91,7 @@ NUMPY = [
         hinted=False,
     ),
     Case({"a.npy": writers.npy(FRAMES, fortran=True)}, "a.npy", 10, "Fortran order"),
-    Case({"a.npy": RECORDS}, "a.npy", 10, "pixels of type ["),
+    Case({"a.npy": RECORDS}, "a.npy", 10, "pixels of type [('']"),
     Case({"a.npy": OBJECTS}, "a.npy", 10, "pixels of type '|O8'"),
     Case({"a.npy": LONG}, "a.npy", 128 + 6 * 32, "holds 6 of 9 frames of 32 bytes"),
     Case({"a.npy": ZERO}, "a.npy", 10, "is empty", hinted=False),
@@ -442,6 +443,14 @@ def test_k2is_sectors_that_do_not_fit(
     with pytest.raises(FormatError, match=says) as caught:
         read(damage(k2is()))
     assert (caught.value.source, caught.value.offset) == (source, offset)
+
+
+def test_the_members_of_records_are_named() -> None:
+    buffer = io.BytesIO()
+    np.save(buffer, np.zeros((3, 4, 4), [("x", "<f4"), ("y", "<u2", 3)]))
+    with pytest.raises(FormatError) as caught:
+        read({"a.npy": buffer.getvalue()})
+    assert "pixels of type [('x', '<f4'), ('y', '<u2', (3,))]" in str(caught.value)
 
 
 def test_sparse_files_are_recognised_and_refused() -> None:

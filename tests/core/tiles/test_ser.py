@@ -249,6 +249,21 @@ def test_series(dtype: str, version: int, gaps: list[int] | None) -> None:
             assert len(recording.extents) == 1
 
 
+@pytest.mark.parametrize(
+    ("texts", "names"),
+    [
+        ((b"y", b"x"), ["x", "y", "ky", "kx"]),
+        ((b"x", b"x"), ["scan_1", "x", "y", "kx"]),
+        ((b"Y", b"X"), ["X", "Y", "y", "x"]),
+    ],
+)
+def test_names_of_the_axes_of_a_series_differ(texts: tuple[bytes, bytes], names: list[str]) -> None:
+    octets = ser(list(some("<u2", (6, 5, 6))), (3, 2))
+    for number, text in enumerate(texts):
+        octets = octets.replace(f"Position {number}".encode(), text.ljust(10))
+    assert [axis.name for axis in read({"a.ser": octets}).axes] == names
+
+
 def test_series_of_spectra_and_axes() -> None:
     data = some("f4", (3, 2, 100))
     files = {"a.ser": ser(list(data.reshape(6, 100)), (3, 2))}

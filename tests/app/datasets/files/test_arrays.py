@@ -430,6 +430,25 @@ def test_hdf5_never_leads_out_of_its_file(tmp_path: Path, h5py: ModuleType) -> N
     check_frames(opened(root, "a.h5", array="own"), FRAMES)
 
 
+def test_hdf5_links_to_other_files_are_told(tmp_path: Path, h5py: ModuleType) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["entry/d"] = h5py.ExternalLink("b.h5", "/data")
+        file["entry/name"] = "scan"
+    with pytest.raises(
+        AmbiguousFormatError, match=r"only /entry/d \(a link to another file\), /en"
+    ):
+        opened(tmp_path, "a.h5")
+    with h5py.File(tmp_path / "a.h5", "a") as file:
+        file["e"] = FRAMES
+        file["soft"] = h5py.SoftLink("/e")
+    with (found := opened(tmp_path, "a.h5")).files:
+        assert found.recording.metadata["array"] == "/e"
+        notes = ("a.h5: links to other files are not followed: /entry/d",)
+        assert found.recording.notes == notes
+    with (found := opened(tmp_path, "a.h5", array="soft")).files:
+        assert found.recording.notes == ()
+
+
 def test_hdf5_coordinates_in_other_files_are_left_alone(tmp_path: Path, h5py: ModuleType) -> None:
     (tmp_path / "secret").write_bytes(np.arange(4.0).tobytes())
     with h5py.File(tmp_path / "a.h5", "w") as file:

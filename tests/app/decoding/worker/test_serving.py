@@ -112,6 +112,7 @@ def test_hdf5(worker: Worker, tmp_path: Path) -> None:
             "ok": {
                 "arrays": [["/group/data", [2, 3, 4]], ["/group/x", [3]]],
                 "others": [["/text", "a single value"]],
+                "links": [],
             }
         }
         answer = worker.ask(file, "describe", {"array": "link"})
