@@ -320,6 +320,12 @@ def _reading_plan(view: OpenView, *, over_frames: bool) -> Plan:
     plan = view.plan
     if plan.dtype.kind == "c":
         raise InvalidOptionError("complex frames cannot be reduced", option="reduction")
+    if view.view.dtype and plan.dtype.kind != "f":
+        raise InvalidOptionError(
+            f"dtype {plan.dtype.name} is of tiles: results of reductions are float64",
+            hint="Leave it out of the view",
+            option="dtype",
+        )
     small = plan.dtype.itemsize <= 2 or plan.dtype == np.float32  # noqa: PLR2004
     if (view.view.corrections and view.dataset.corrections) or view.view.bins:
         # Tiles round what is computed of their values; frames that are too large have to, too.

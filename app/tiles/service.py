@@ -58,10 +58,9 @@ class TileService:
                 hint='Send {"view": {}, "reduction": {"op": "sum"}}',
                 option="reduction",
             )
-        for option in ("dtype", "casting"):
-            if view_spec.get(option) is not None:
-                fault = f"{option} is of tiles: results of reductions are float64"
-                raise InvalidOptionError(fault, hint="Leave it out of the view", option=option)
+        if "casting" in view_spec:
+            fault = "casting is of tiles: results of reductions are float64"
+            raise InvalidOptionError(fault, hint="Leave it out of the view", option="casting")
         view = self.views.open(who, dataset, view_spec)
         with on_error(view.close):
             job = ReductionJob(view, body["reduction"], self.threads, self.partials)
