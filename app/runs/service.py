@@ -38,6 +38,11 @@ class RunService:
     def describe(self, run: RunRecord) -> dict[str, Any]:
         """Describe a run and how far its streams have come."""
         has, share = self.losses.inputs.has, self.losses.ledger.share
-        jobs = self.reports.jobs.of_run(run.owner, run.id)
-        computing = [(job.variant.name, job.reports) for job in jobs if not job.is_poisoned]
-        return describe_run(run, self.streams.of(run), has, share, computing)
+        jobs = [job for job in self.reports.jobs.of_run(run.owner, run.id) if not job.is_poisoned]
+        computing = [(job.variant.name, job.reports) for job in jobs]
+        delays = [
+            f"computing is tried again, failed attempts: {job.attempts}, the last because {job.delay}"
+            for job in jobs
+            if job.delay
+        ]
+        return describe_run(run, self.streams.of(run), has, share, computing, delays)

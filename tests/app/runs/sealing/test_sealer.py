@@ -20,7 +20,7 @@ from app.http.identity import SINGLE_USER
 from app.run_errors import SealRefusedError
 from app.runs.records import RunRecord, StreamRecord
 from app.runs.sealing import work
-from app.runs.sealing.jobs import Job, Jobs, Variant
+from app.runs.sealing.jobs import ATTEMPTS, Job, Jobs, Variant
 from app.runs.sealing.sealer import Sealer
 from app.runs.sweeping import files_without_runs, runs_without_jobs
 from app.state.base import StoreDamagedError
@@ -487,7 +487,16 @@ def test_a_full_disk_delays_the_run(
     with monkeypatch.context() as patch:
         patch.setattr(work.SealingWork, "run", full)
         service.sealer.look()
+        assert service.now(run).state == "computing"
+        (note,) = service.state.runs.describe(service.now(run))["notes"]
+        assert note.endswith("attempts: 1, the last because full")
+        for _ in range(ATTEMPTS):
+            service.sealer.look()
+    (job,) = service.sealer.jobs.of_run(run.owner, run.id)
+    assert (job.attempts, service.now(run).state) == (ATTEMPTS, "computing")
+    service.sealer.look()
     assert service.now(run).state == "computing"
+    monkeypatch.setattr(service.sealer.jobs, "lease", 0.0)
     service.sealer.look()
     assert service.now(run).state == "done"
 
