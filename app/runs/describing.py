@@ -47,7 +47,6 @@ def describe_run(
     has: Callable[[str, str, str], bool],
     share: int,
     computing: Sequence[tuple[str, Sequence[str]]] = (),
-    delays: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Describe a run and how far its streams have come.
 
@@ -57,7 +56,6 @@ def describe_run(
         has: whether an owner has the input of a name and digest: the run may have outlived it.
         share: bytes of memory that an owner may hold.
         computing: variants and reports of them that are being computed.
-        delays: notes on what delays that.
     """
     gone = [name for name, digest in run.inputs.items() if not has(run.owner, name, digest)]
     states: Counter[str] = Counter(stream.state for stream in streams)
@@ -74,7 +72,6 @@ def describe_run(
         "notes": [
             *_large(run, streams, share),
             *_told(run),
-            *delays,
             *(f"partition {stream.partition} {how}" for stream, how in different(streams)),
         ],
         "missing_inputs": [*RunSpec.of(run).missing, *gone],

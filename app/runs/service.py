@@ -40,9 +40,10 @@ class RunService:
         has, share = self.losses.inputs.has, self.losses.ledger.share
         jobs = [job for job in self.reports.jobs.of_run(run.owner, run.id) if not job.is_poisoned]
         computing = [(job.variant.name, job.reports) for job in jobs]
-        delays = [
-            f"computing is tried again, failed attempts: {job.attempts}, the last because {job.delay}"
+        described = describe_run(run, self.streams.of(run), has, share, computing)
+        described["notes"] += [
+            f"to compute the reports was tried {job.attempts} times, and will be again: {job.delay}"
             for job in jobs
             if job.delay
         ]
-        return describe_run(run, self.streams.of(run), has, share, computing, delays)
+        return described

@@ -489,7 +489,7 @@ def test_a_full_disk_delays_the_run(
         service.sealer.look()
         assert service.now(run).state == "computing"
         (note,) = service.state.runs.describe(service.now(run))["notes"]
-        assert note.endswith("attempts: 1, the last because full")
+        assert note.endswith("tried 1 times, and will be again: full")
         for _ in range(ATTEMPTS):
             service.sealer.look()
     (job,) = service.sealer.jobs.of_run(run.owner, run.id)
