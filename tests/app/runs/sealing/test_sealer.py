@@ -143,6 +143,8 @@ def test_reports_have_entity_tags_and_ranges(service: Uploads, case: RunCase) ->
     beyond = get(service, path, headers={"Range": f"bytes={len(whole.content)}-"})
     assert beyond.status_code == 416
     assert beyond.headers["Content-Range"].startswith("bytes */")
+    head = asyncio.run(service.ask("HEAD", path, headers={"Range": "bytes=5-20"}))
+    assert (head.status_code, head.headers["content-length"]) == (200, str(len(whole.content)))
 
 
 def test_rows_are_chosen_by_summary_and_event(service: Uploads, case: RunCase) -> None:
