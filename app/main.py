@@ -8,7 +8,6 @@ from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from starlette.middleware.cors import CORSMiddleware
 
 from app import __version__
 from app.console import routes as console_routes
@@ -23,6 +22,7 @@ from app.http.answers import EXPOSED
 from app.http.dependencies import Routes
 from app.http.guard import Guard
 from app.http.openapi import complete_document
+from app.http.origins import CrossOrigin
 from app.http.problems import add_problem_handlers
 from app.http.routes_operations import Operations, Site
 from app.losses import routes as losses_routes
@@ -122,7 +122,7 @@ class Application(FastAPI):
         if settings.cors_origins:
             # Outermost, so that browsers can read refusals too.
             self.add_middleware(
-                CORSMiddleware,
+                CrossOrigin,
                 allow_origins=list(settings.cors_origins),
                 allow_methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
                 allow_headers=["*"],

@@ -32,6 +32,7 @@ frame is always seen in one piece.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -52,6 +53,11 @@ _SHORT_BYTES = 4 << 10
 _SHORT_DECODED = 64 << 10
 """Bytes that it may have yielded: so many are decoded again for each piece that comes."""
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_BEGINNINGS = {
+    "gzip": re.compile(rb"\x1f\x8b?"),
+    "zstd": re.compile(rb"\x28(\xb5(\x2f\xfd?)?)?|[\x50-\x5f](\x2a(\x4d\x18?)?)?", re.DOTALL),
+}
+"""How frames begin, or as much of that as there is; in zstd also those that are skipped."""
 _ZSTD_HEADER_LEAST, ZSTD_HEADER = 6, 18
 MAX_WINDOW = 8 << 20
 """Bytes of the largest zstd window: that of level 19."""
@@ -91,9 +97,11 @@ class _Balance:
         self._decoded = 0
         self._frames = 0
 
-    def sent(self, count: int) -> None:
+    def sent(self, count: int) -> int:
+        """Count sent bytes; return how many were before them."""
         self._sent += count
         self._check(self._sent)
+        return self._sent - count
 
     def decoded(self, count: int) -> None:
         self._decoded += count
@@ -153,17 +161,17 @@ class _Compressed:
         """The open frame as far as it has come, if no decoder is kept for it."""
 
     def decode(self, data: memoryview) -> Iterator[memoryview]:
-        self._balance.sent(len(data))
+        origin = self._balance.sent(len(data)) - len(self._short)
         known, begin = 0, None if self._frame else 0
         if self._short and data:
             data, known, self._short = memoryview(self._short + data), self._decoded, b""
-            self._frame = self._start(data)
+            self._frame = self._start(data, origin)
         at = 0
         while at < len(data):
             if self._frame is None:
                 begin, self._decoded = at, 0
                 self._balance.frame()
-                self._frame = self._start(data[at:])
+                self._frame = self._start(data[at:], origin + at)
             end = at + _FIRST_BYTES if at == begin else len(data)
             part = data[at:end]
             at += len(part)
@@ -179,8 +187,15 @@ class _Compressed:
         if self._frame is not None and begin is not None:
             self._forget(data[begin:])
 
-    def _start(self, begin: memoryview) -> _Frame:
-        """Return a decoder for a frame that begins with these bytes."""
+    def _start(self, begin: memoryview, offset: int) -> _Frame:
+        """Return a decoder for a frame that begins with these bytes, at an offset of the body."""
+        size = 2 if self._name == "gzip" else 4
+        if offset and not _BEGINNINGS[self._name].fullmatch(begin[:size]):
+            raise CodingError(
+                f"other bytes follow the {self._name} data, which ends before byte {offset}",
+                hint=f"End the body there, or compress what follows with {self._name} too",
+                offset=offset,
+            )
         window = zstd_window(begin) if self._name == "zstd" else 0
         if window > MAX_WINDOW:
             raise CodingError(

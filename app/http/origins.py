@@ -11,16 +11,25 @@ elsewhere. A request with an Authorization header no page can send without being
 from __future__ import annotations
 
 import ipaddress
+import random
 import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
-from app.errors import OriginRefusedError
+from starlette.datastructures import Headers
+from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import Response
+
+from app.errors import OriginRefusedError, problem_of
+
+from .problems import ProblemResponse
 
 _PORT = re.compile(r":[0-9]*$")
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN = frozenset({"same-origin", "none"})
 """Values of Sec-Fetch-Site of requests by pages of the service itself, and by no page."""
+_KEPT = ("vary", "access-control-")
+"""How headers begin that a refused preflight keeps."""
 _SHOWN = 200
 """Characters of a header that a problem shows."""
 
@@ -87,6 +96,26 @@ class Origins:
         if origin is None:
             return absent
         return origin.partition("://")[2] in {headers.get("host"), self._public} - {""}
+
+
+class CrossOrigin(CORSMiddleware):
+    """Answers preflights as the framework does; refusals are problem documents."""
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        """Return the answer to a preflight."""
+        answer = super().preflight_response(request_headers)
+        ident = f"{random.getrandbits(64):016x}"
+        if answer.status_code != 200:  # noqa: PLR2004
+            what = bytes(answer.body).decode().removeprefix("Disallowed CORS ")
+            error = OriginRefusedError(
+                f"a page of {request_headers['origin'][:_SHOWN]} may not send this: its {what}",
+                hint="Use GET or POST, or have the operator add it to THALWEG_CORS_ORIGINS",
+                request_id=ident,
+            )
+            kept = {name: v for name, v in answer.headers.items() if name.startswith(_KEPT)}
+            answer = ProblemResponse(problem_of(error), kept)
+        answer.headers.update({"X-Request-Id": ident, "X-Content-Type-Options": "nosniff"})
+        return answer
 
 
 def _is_address(name: str) -> bool:

@@ -48,6 +48,8 @@ _TableForm = Literal["csv", "ndjson", "arrow", "parquet", "bin"]
 _Form = Literal["json", _TableForm, "svg", "png"]
 _FORMATS = get_args(_Form)[1:]
 _TYPES = {"json": "application/json", **MEDIA_TYPES, **PICTURE_TYPES}
+_MEDIA = [_TYPES[form].split(";")[0] for form in get_args(_Form)]
+_TABLE_MEDIA = [_TYPES[form].split(";")[0] for form in get_args(_TableForm)]
 
 
 class LossSetAnswer(BaseModel):
@@ -176,7 +178,8 @@ class ExportOptions(BaseModel):
 @router.get(
     "/loss-sets/{ident}/losses",
     LONG,
-    responses=content_response(200, *(_TYPES[form].split(";")[0] for form in get_args(_TableForm)))
+    responses=content_response(200, *_TABLE_MEDIA)
+    | content_response(206, *_TABLE_MEDIA)
     | NOT_MODIFIED
     | _TABLE_PROBLEMS,
 )
@@ -229,7 +232,7 @@ async def _send(
     if not_modified(request.headers, tag):
         await exchange.start(304, headers)
         return
-    if "range" in request.headers:
+    if body and "range" in request.headers:
         # An answer that was cut: how long it is shows once it was made.
         size = await threads.start(lambda: sum(map(len, begin())))
         whole = Whole(size, tag, {**headers, **told()}, partial(_part, begin))
@@ -287,9 +290,8 @@ class QueryOptions(BaseModel):
             "return_periods": [250, 100, 50],
         },
     ),
-    responses=content_response(
-        200, "application/json", *(_TYPES[form].split(";")[0] for form in _FORMATS)
-    )
+    responses=content_response(200, *_MEDIA)
+    | content_response(206, *_MEDIA)
     | NOT_MODIFIED
     | problem_responses(400, 401, 403, 404, 406, 408, 410, 412, 413, 416, 422, 429, 503),
 )

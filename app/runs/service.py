@@ -38,6 +38,12 @@ class RunService:
     def describe(self, run: RunRecord) -> dict[str, Any]:
         """Describe a run and how far its streams have come."""
         has, share = self.losses.inputs.has, self.losses.ledger.share
-        jobs = self.reports.jobs.of_run(run.owner, run.id)
-        computing = [(job.variant.name, job.reports) for job in jobs if not job.is_poisoned]
-        return describe_run(run, self.streams.of(run), has, share, computing)
+        jobs = [job for job in self.reports.jobs.of_run(run.owner, run.id) if not job.is_poisoned]
+        computing = [(job.variant.name, job.reports) for job in jobs]
+        described = describe_run(run, self.streams.of(run), has, share, computing)
+        described["notes"] += [
+            f"to compute the reports was tried {job.attempts} times, and will be again: {job.delay}"
+            for job in jobs
+            if job.delay
+        ]
+        return described

@@ -44,6 +44,8 @@ from typing import TYPE_CHECKING, Any
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message
 
+from app.errors import problem
+
 from .body import BodyStalled, ClientDisconnected, FramingError
 from .flow import Flag
 from .head import Head
@@ -68,6 +70,12 @@ STATUS_LINE = {
     for status in range(100, 600)
 }
 """The first line of an answer by its status."""
+_HINTS = {
+    "stalled": "Send the whole body without long pauses, and again from its beginning",
+    "framing": "Send each chunk with its size in hexadecimal, or the body with Content-Length",
+    "cut-off": "Send the request again",
+    "internal": "Have the operator read the log",
+}
 _TURN_BYTES = 1 << 20
 
 Headers = list[tuple[bytes, bytes]]
@@ -155,13 +163,13 @@ class BodyCycle:
         try:
             await app(self.scope, self.receive, self.send)
         except asyncio.CancelledError:
-            self._give_up(503, "cut-off", "the server is shutting down")
+            self._give_up("cut-off", "the server is shutting down")
         except BaseException as error:  # noqa: BLE001 - the last resort
             self._handle_failure(error)
         else:
             if not self._complete and not self._disconnected:
                 _logger.error("ASGI callable returned without completing its response.")
-                self._give_up(500, "internal", "the application returned no answer")
+                self._give_up("internal", "the application returned no answer")
         finally:
             # They refer to this request, and thus keep all of it until garbage is collected.
             self.scope.get("extensions", {}).clear()
@@ -320,14 +328,14 @@ class BodyCycle:
         if self._disconnected and expected:
             _logger.debug("client left: %s", error)
         elif isinstance(cause, BodyStalled) and expected:
-            self._give_up(408, "stalled", str(cause))
+            self._give_up("stalled", str(cause))
         elif isinstance(cause, FramingError) and expected:
-            self._give_up(400, "framing", str(cause))
+            self._give_up("framing", str(cause))
         else:
             _logger.error("Exception in ASGI application\n", exc_info=error)
-            self._give_up(500, "internal", "the server failed")
+            self._give_up("internal", "the server failed")
 
-    def _give_up(self, status: int, code: str, detail: str) -> None:
+    def _give_up(self, code: str, detail: str) -> None:
         """Answer in place of the application if it has not started to, else abort."""
         if self._started:
             self.abort()
@@ -335,7 +343,8 @@ class BodyCycle:
             self._started = self._complete = True
             self._message.set()
             self.reader.fail(ClientDisconnected("the answer has ended"))
-            self.owner.refuse(status, code, detail)
+            ident = self.scope.get("thalweg.request_id")
+            self.owner.refuse(problem(code, detail, hint=_HINTS[code]), ident)
 
 
 def _check_header(name: bytes, value: bytes) -> None:

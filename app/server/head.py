@@ -8,23 +8,40 @@ from typing import Any
 
 import httptools
 
+from app.errors import ProblemError, problem
+
 from .limits import ServerLimits
 
 _END = b"\r\n\r\n"
-
-
-class Refusal(Exception):  # noqa: N818 - an answer rather than a mistake
-    """The head cannot be accepted.
-
-    Attributes:
-        status: status of the answer.
-        code: code of its problem.
-        detail: what is wrong.
-    """
-
-    def __init__(self, status: int, code: str, detail: str) -> None:
-        super().__init__(detail)
-        self.status, self.code, self.detail = status, code, detail
+_LINES = ("lines must end with CR and LF", "End each line of the head with them")
+_CODING = ("only the chunked transfer coding is supported", "Send chunks, or Content-Length")
+_TLS = ("the request is TLS, and this port speaks plain HTTP", "Use an address with http://")
+_METHOD = ("the request does not begin with a method of HTTP/1.1", "Send one, such as GET")
+_VERSION = ("the request is not of HTTP/1.1 or HTTP/1.0", "Send it as HTTP/1.1")
+_PROXY = ("CONNECT is for proxies, and this is none", "Send the request itself")
+_HAS_BOTH = "the request has both Content-Length and Transfer-Encoding"
+_BAD_NAME = "the name of a header has a character that none can have"
+_BAD_VALUE = "the value of a header has a control character"
+_NO_VERSION = "the address in the request line is not followed by HTTP/1.1"
+_BAD_LENGTH = "Content-Length is not a number of bytes"
+_FAULTS = {
+    "Duplicate Content-Length": ("there are several Content-Length headers", "Send one"),
+    "Invalid character in Content-Length": (_BAD_LENGTH, "Send digits alone, without a sign"),
+    "Content-Length overflow": ("Content-Length is larger than any body", "Send its size"),
+    "Transfer-Encoding can't be present with Content-Length": (_HAS_BOTH, "Send one of the two"),
+    "Unexpected whitespace after header value": ("a header has a second line", "Send it in one"),
+    "Invalid header token": (_BAD_NAME, "Send headers as Name: value, one in a line"),
+    "Invalid header value char": (_BAD_VALUE, "Leave it out, or encode it"),
+    "Expected HTTP/, RTSP/ or ICE/": (_NO_VERSION, "Send spaces of the address as %20"),
+    "Expected CRLF after version": _LINES,
+    "Missing expected CR after header value": _LINES,
+    "Invalid HTTP version": _VERSION,
+    "Pause on PRI/Upgrade": _VERSION,
+    "Invalid method encountered": _METHOD,
+    "Request has invalid `Transfer-Encoding`": _CODING,
+    "Invalid `Transfer-Encoding` header value": _CODING,
+}
+"""What is wrong and what to do, by what the parser says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +94,7 @@ class HeadParser:
         self._headers: list[tuple[bytes, bytes]] = []
         self._scope: dict[str, Any] | None = None
         self._keep_alive = False
-        self._refusal: Refusal | None = None
+        self._refusal: ProblemError | None = None
         self._parser = self._new_parser()
 
     def feed(self, data: bytes) -> tuple[Head | None, bytes]:
@@ -87,7 +104,7 @@ class HeadParser:
             The head, once it is complete, and the bytes after it.
 
         Raises:
-            Refusal: it is too long, or not HTTP.
+            ProblemError: it is too long, or not HTTP.
         """
         while data:
             head, data = self._feed(data)
@@ -102,7 +119,10 @@ class HeadParser:
         size = len(data) if end < 0 else end + len(_END) - known
         self.begun += size
         if self.begun > self._limits.header_bytes:
-            raise Refusal(431, "headers-too-large", "the request line and headers are too long")
+            raise _too_large(
+                "the request line and headers are longer than {} bytes",
+                *("header_bytes", self._limits.header_bytes, "THALWEG_HEADER_BYTES"),
+            )
         self._tail = (self._tail + data[-3:])[-3:] if end < 0 else b""
         self._pieces.append(data[:size])
         self._parse(data[:size])
@@ -110,7 +130,7 @@ class HeadParser:
         if scope is None:
             return None, data[size:]
         if end < 0:
-            raise Refusal(400, "bad-request", "lines must end with CR and LF")
+            raise _refusal(_LINES)
         self.begun = 0
         head, self._headers, self._pieces = self._head(scope), [], []
         if head.size != 0 or self._parser.should_upgrade():
@@ -134,12 +154,17 @@ class HeadParser:
         except httptools.HttpParserUpgrade:
             # To other protocols: the request is answered as if it had not asked.
             pass
-        except httptools.HttpParserError:
-            self._refusal = self._refusal or Refusal(
-                400, "bad-request", "the request is not HTTP/1.1"
-            )
+        except httptools.HttpParserError as e:
+            self._refusal = self._refusal or self._fault(str(e))
         if self._refusal:
             raise self._refusal
+
+    def _fault(self, reason: str) -> ProblemError:
+        """Return the refusal of what the parser does not take."""
+        if b"".join(self._pieces).startswith(b"\x16\x03"):
+            return _refusal(_TLS)
+        unknown = (f"the request cannot be parsed: {reason}", "Send it as HTTP/1.1 has it")
+        return _refusal(_FAULTS.get(reason, unknown))
 
     # Called by the parser.
 
@@ -155,20 +180,26 @@ class HeadParser:
     def on_header(self, name: bytes, value: bytes) -> None:
         """Collect a header, within the limit on their number."""
         if len(self._headers) >= self._limits.header_count:
-            self._refusal = Refusal(431, "headers-too-large", "the request has too many headers")
+            self._refusal = _too_large(
+                "the request has more than {} headers", "headers", self._limits.header_count, None
+            )
             return
         self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """Note what the head says; what is raised here ends as an error of the parser."""
         version = self._parser.get_http_version()
+        method = self._parser.get_method().decode("ascii")
+        if version not in {"1.0", "1.1"} or method == "CONNECT":
+            self._refusal = _refusal(_PROXY if method == "CONNECT" else _VERSION)
+            return
         url = httptools.parse_url(self._url)
         path = url.path.decode("ascii")
         # At the end of the message the parser forgets it.
         self._keep_alive = version != "1.0" and self._parser.should_keep_alive()
         self._scope = {
             "http_version": version,
-            "method": self._parser.get_method().decode("ascii"),
+            "method": method,
             "root_path": self._root_path,
             "path": self._root_path + (urllib.parse.unquote(path) if "%" in path else path),
             "raw_path": self._root_path.encode("ascii") + url.path,
@@ -182,7 +213,7 @@ class HeadParser:
             values.setdefault(name, []).append(value)
         codings = [value.lower() for value in values.get(b"transfer-encoding", ())]
         if codings and codings != [b"chunked"]:
-            raise Refusal(501, "not-implemented", "only the chunked transfer coding is supported")
+            raise _refusal(_CODING)
         return Head(
             scope,
             None if codings else int(values.get(b"content-length", [b"0"])[-1]),
@@ -190,3 +221,14 @@ class HeadParser:
             expects_continue=b"100-continue" in map(bytes.lower, values.get(b"expect", ())),
             octets=b"".join(self._pieces),
         )
+
+
+def _refusal(fault: tuple[str, str]) -> ProblemError:
+    code = "not-implemented" if fault is _CODING else "bad-request"
+    return ProblemError(problem(code, fault[0], hint=fault[1]))
+
+
+def _too_large(detail: str, limit: str, allowed: int, setting: str | None) -> ProblemError:
+    bound = {"limit": limit, "allowed": allowed, "setting": setting}
+    hint = "Send fewer or shorter headers"
+    return ProblemError(problem("headers-too-large", detail.format(allowed), hint=hint, **bound))

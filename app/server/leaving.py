@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import http
+import random
 import select
 import socket
 import struct
@@ -30,7 +30,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import orjson
 from uvicorn.server import ServerState
+
+from app.errors import Problem
 
 from .cycle import STATUS_LINE, BodyCycle
 from .flow import Flow, WriteWatch
@@ -155,6 +158,10 @@ _MAX_DROPPED = 32 << 20
 """Bytes to drop while lingering before reading stops."""
 _RETRIED = {503, 429}
 """Statuses of refusals after which clients may retry."""
+_REFUSAL_HEADERS = (
+    b"content-type: application/problem+json\r\nx-request-id: %b\r\ncache-control: no-store\r\n"
+    b"x-content-type-options: nosniff\r\nconnection: close\r\n"
+)
 _STARTING_SECONDS = 20
 """When to retry while kernels are compiled: eight times, as our client does, are enough."""
 
@@ -199,14 +206,21 @@ class Leaving(asyncio.Protocol):
         else:
             self.transport.writelines(pieces)
 
-    def refuse(self, status: int, code: str, detail: str) -> None:
-        """Answer with a problem in place of the application, then close."""
+    def refuse(self, problem: Problem, ident: str | None = None) -> None:
+        """Answer with a problem in place of the application, then close.
+
+        Args:
+            problem: what is wrong.
+            ident: of the request, if it has one.
+        """
+        status, code = problem.status, problem.code
         self._refusals[code] += 1
-        body = problem(status, code, detail)
+        problem.members["request_id"] = ident = ident or f"{random.getrandbits(64):016x}"
+        body = orjson.dumps(problem.to_json())
         content = [STATUS_LINE[status]]
         for name, value in self.default_headers:
             content += [name, b": ", value, b"\r\n"]
-        content.append(b"content-type: application/problem+json\r\nconnection: close\r\n")
+        content.append(_REFUSAL_HEADERS % ident.encode())
         if status in _RETRIED:
             seconds = _STARTING_SECONDS if code == "starting" else 1
             content.append(b"retry-after: %d\r\n" % seconds)
@@ -281,12 +295,3 @@ class Leaving(asyncio.Protocol):
         if self._active:
             self._active.disconnect()
         self.abort_answer(reset=True)
-
-
-def problem(status: int, code: str, detail: str) -> bytes:
-    """Encode an RFC 9457 problem as JSON; ``detail`` must need no escapes."""
-    title = http.HTTPStatus(status).phrase
-    return (
-        f'{{"type":"/problems/{code}","title":"{title}","status":{status},'
-        f'"code":"{code}","detail":"{detail}"}}'
-    ).encode()

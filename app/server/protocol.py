@@ -38,11 +38,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from uvicorn.server import ServerState
 
+from app.errors import Problem, ProblemError, problem
+
 from .body import ClientDisconnected
 from .cycle import BodyCycle
 from .drain import DRAIN_EXTENSION
 from .flow import Flow, Spread, WriteWatch
-from .head import Head, HeadParser, Refusal
+from .head import Head, HeadParser
 from .lanes.channel import Message
 from .lanes.lane import Lane
 from .lanes.template import COMPILING
@@ -53,15 +55,23 @@ from .reader import SocketBody
 if TYPE_CHECKING:
     from .worker import ServerConfig
 
-_TOO_MANY = "there are too many connections"
-_SLOW_HEAD = (408, "headers-too-slow", "the headers took too long")
-_REFUSALS = {
-    "busy": (503, "busy", _TOO_MANY),
-    "share-exceeded": (429, "share-exceeded", _TOO_MANY),
-    "headers-too-slow": _SLOW_HEAD,
-    "starting": (503, "starting", f"{COMPILING}: the service is ready in some minutes"),
-}
-"""Problems that refuse connections without a request, by code."""
+
+def _refusal(code: str, limits: ServerLimits) -> Problem:
+    """Return the problem that refuses a connection without a request."""
+    if code == "starting":
+        detail = f"{COMPILING}: the service is ready in some minutes"
+        return problem(code, detail, hint="Send the request again then")
+    if code == "headers-too-slow":
+        limit, allowed, setting = "header_seconds", limits.header_seconds, "HEADER_SECONDS"
+        detail, hint = "the headers took longer than {:g} s", "Send the whole head at once"
+    elif code == "busy":
+        limit, allowed, setting = "connections", limits.connections, "MAX_CONNECTIONS"
+        detail, hint = "there are more than {} connections", "Send the request again"
+    else:
+        limit, allowed, setting = "connections", limits.address_connections, "OWNER_SHARE"
+        detail, hint = "your address has more than {} connections", "Close those without use"
+    bound = {"limit": limit, "allowed": allowed, "setting": f"THALWEG_{setting}"}
+    return problem(code, detail.format(allowed), hint=hint, **bound)
 
 
 class BodyProtocol(Leaving):
@@ -132,7 +142,7 @@ class BodyProtocol(Leaving):
             else:
                 self._set_timer("idle", self.limits.header_seconds, self._on_idle)
         elif given is not None or self.connected.may_linger:
-            self.refuse(*_REFUSALS[refusal])
+            self.refuse(_refusal(refusal, self.limits))
         else:
             transport.abort()
 
@@ -226,8 +236,8 @@ class BodyProtocol(Leaving):
             self._set_timer("head", self.limits.header_seconds, self._on_slow_head)
         try:
             head, rest = self._head.feed(data)
-        except Refusal as refusal:
-            self.refuse(refusal.status, refusal.code, refusal.detail)
+        except ProblemError as refusal:
+            self.refuse(refusal.problem)
             return
         if head is None:
             return
@@ -374,7 +384,7 @@ class BodyProtocol(Leaving):
         return self._active is None and not self._head.begun and not self._leaving
 
     def _on_slow_head(self) -> None:
-        self.refuse(*_SLOW_HEAD)
+        self.refuse(_refusal("headers-too-slow", self.limits))
 
 
 def protocol_class(limits: ServerLimits) -> type[asyncio.Protocol]:

@@ -13,6 +13,8 @@ import os
 import threading
 from collections import Counter
 
+from app.errors import QuotaExceededError, StorageFullError
+
 from .presence import Presence
 from .quotas import refuse
 from .space import Space
@@ -107,8 +109,14 @@ class Reservation:
             StorageFullError: the disk is almost full.
         """
         if nbytes > self._nbytes:
-            more = -(-(nbytes - self._nbytes) // LEASE) * LEASE
-            self._reservations.change(self._owner, more)
+            missing = nbytes - self._nbytes
+            more = -(-missing // LEASE) * LEASE
+            try:
+                self._reservations.change(self._owner, more)
+            except (QuotaExceededError, StorageFullError):
+                # There may be room for what is needed, if not for what comes after it.
+                more = missing
+                self._reservations.change(self._owner, more)
             self._nbytes += more
 
     def close(self) -> None:

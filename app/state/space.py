@@ -67,7 +67,8 @@ class Space:
             return
         if room.left < nbytes:
             raise StorageFullError(
-                "the disk of the data directory is almost full",
+                f"the disk of the data directory is almost full: {max(nbytes, 0)} bytes are needed,"
+                f" and {max(room.left, 0)} are free above the {room.reserve} that stay free",
                 hint="Delete what is not needed, or ask the operator for more space",
                 retry_after=30,
                 limit="disk",

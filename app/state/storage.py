@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import structlog
+
 from .base import StorageError, StoreError, StoreFullError
 from .blob_files import FileBlobStore
 from .blobs import GrowingBlobs, Note, no_note
@@ -123,6 +125,14 @@ def open_storage(
         if any((directory / _EARLIER_INPUTS).glob("*")):
             raise too_old("an input", directory / _EARLIER_INPUTS)
         space = Space(directory, reserve)
+        is_lost = (state, blobs) == (SQLITE, FILES) and not (directory / STATE).exists()
+        if is_lost and any((directory / BLOBS).glob("*/*/*")):
+            structlog.get_logger().warning(
+                "there are files, but no records: was the state deleted? What no record names will"
+                " be swept: stop the service, and restore the state from a backup",
+                state=str(directory / STATE),
+                files=str(directory / BLOBS),
+            )
         try:
             storage = _open_stores(directory, space, state, blobs, note)
         except (OSError, StoreError) as e:

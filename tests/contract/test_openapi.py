@@ -426,6 +426,21 @@ def test_every_body_is_described_as_it_is_checked(document: Any) -> None:  # noq
     assert "decoder" not in bodies["register_dataset"]["schema"]["properties"]
 
 
+def test_what_has_ranges_and_versions_says_so(document: Any) -> None:  # noqa: ANN401 - JSON
+    ranged = set()
+    for _, path, operation in operations(document):
+        statuses = set(operation["responses"])
+        assert "412" in statuses or "304" not in statuses, path
+        if "206" in statuses:
+            assert {"304", "416"} <= statuses, path
+            ranged.add(path.rpartition("/v1/")[2])
+    assert ranged == {
+        *("datasets/{ident}/files/{number}", "datasets/{ident}/views/{name}/raw"),
+        *("portfolios/loss-sets/{ident}/losses", "portfolios/query"),
+        "runs/{run}/reports/{report}",
+    }
+
+
 def test_a_posted_question_has_the_conditions_of_a_get(document: Any) -> None:  # noqa: ANN401 - JSON
     unchanged = {
         operation["operationId"]: operation

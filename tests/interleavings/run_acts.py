@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from app.errors import StorageFullError
+from app.errors import BusyError
 from app.runs.sealing.lease import StoppedError
 
 from .alone import dies_alone, work_alone
@@ -70,7 +70,7 @@ MORE = _act("compute more", lambda p: p.compute_more())
 SWEEP = _act("sweep", lambda p: p.sweep())
 DELETE_RUN = _act("delete run", lambda p: p.delete_run())
 STOP = _act("work until stopped", lambda p: p.work_in_vain(StoppedError()))
-TRY = _act("work on a full disk", lambda p: p.work_in_vain(StorageFullError("the disk is full")))
+TRY = _act("work while busy", lambda p: p.work_in_vain(BusyError("others have the memory")))
 FAIL = _act("work and fail", lambda p: p.work_in_vain(UNFIT))
 TAKE_OVER = _act("take over", lambda p: p.take_over())
 ALONE = _act("work alone", work_alone)

@@ -198,7 +198,7 @@ class _Look:
     def _may_have_failed(self) -> bool:
         """Whether a run that was sealed may have been open again since."""
         acts = ["work and fail", "create run"]
-        acts += ["work on a full disk"] if "tired" in self.shared.names else []
+        acts += ["work while busy"] if "tired" in self.shared.names else []
         # Only deaths of who computes a job alone count, and no fewer than so many.
         deaths = int(self.shared.names.get("deaths", 0)) + self._deaths
         if deaths >= MAX_DEATHS or "report" in self.shared.limits:

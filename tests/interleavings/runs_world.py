@@ -19,9 +19,9 @@ from app.runs import sweeping
 from app.runs.records import REPORT, RunRecord, StreamRecord
 from app.runs.results.files import Published
 from app.runs.sealing import lease, sealer
-from app.runs.sealing.jobs import Job, Jobs, Variant
+from app.runs.sealing.jobs import ATTEMPTS, Job, Jobs, Variant
 from app.runs.sealing.lease import Lease
-from app.runs.sealing.sealer import _ATTEMPTS, Sealer
+from app.runs.sealing.sealer import Sealer
 from app.runs.sealing.work import SealingContext
 from app.runs.store import Runs
 from app.runs.streams import Streams
@@ -410,7 +410,7 @@ def dying(deaths: int) -> Callable[[Process], Any]:
 
 def tired(process: Process) -> None:
     """Seal the run, and have stores and memory fail at all attempts but the last."""
-    claimed(process, worker="", attempts=_ATTEMPTS - 1)
+    claimed(process, worker="", attempts=ATTEMPTS - 1)
     process.shared.names["tired"] = "yes"
 
 

@@ -43,6 +43,7 @@ router = Routes(RunService, "/v1/runs/{run}", tags=["runs"])
 _MAX_BODY = 1 << 20
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 409, 410, 413, 416, 422, 429, 503)
 _TYPES = MEDIA_TYPES | PICTURE_TYPES
+_MEDIA = [_TYPES[form].split(";")[0] for form in FORMATS]
 _JSON = {"application/json": {"schema": {"type": "object"}}}
 
 
@@ -107,7 +108,9 @@ async def compute_reports(
 @router.get(
     "/reports/{report}",
     LONG,
-    responses=content_response(200, *(_TYPES[form].split(";")[0] for form in FORMATS))
+    responses=content_response(200, *_MEDIA)
+    | content_response(206, *_MEDIA)
+    | problem_responses(412)
     | {202: {"description": "Being computed; ask again after Retry-After", "content": _JSON}}
     | NOT_MODIFIED
     | _PROBLEMS,
@@ -216,7 +219,9 @@ class _FileAnswer:
         if not_modified(request.headers, etag):
             await exchange.start(304, headers)
             return
-        part = requested_range(request.headers, file.size, etag)
+        # Only GET has ranges, by the standard.
+        has_body = request.method != "HEAD"
+        part = requested_range(request.headers, file.size, etag) if has_body else None
         start, stop = part or (0, file.size)
         if part is not None:
             headers["Content-Range"] = f"bytes {start}-{stop - 1}/{file.size}"
@@ -224,7 +229,7 @@ class _FileAnswer:
         first = await self._read(start, stop)
         status = 200 if part is None else 206
         await exchange.start(status, headers, content_length=stop - start)
-        if request.method == "HEAD":
+        if not has_body:
             return
         await exchange.write(first)
         for begin in range(start + len(first), stop, PIECE):

@@ -48,6 +48,9 @@ AHEAD = "ahead"
 """Kind of the records of processes that work ahead, ``<run>.<process>``."""
 LEASE_SECONDS = 15.0
 """Time without a beat after which another worker takes a job over."""
+ATTEMPTS = 20
+"""Times that a job is tried while stores or memory fail. Then it fails; or, for room on the disk,
+is tried once in each time of a lease."""
 MAX_DEATHS = 3
 """Deaths of processes that computed a job alone after which it is poisoned."""
 
@@ -83,6 +86,8 @@ class Job(Stored):
     beat: int = 0
     attempts: int = 0
     """Times that it was given back because a store or the memory failed."""
+    delay: str = ""
+    """What failed the last time."""
     done: int = 0
     total: int = 0
     """Bytes of the present step."""
@@ -118,7 +123,7 @@ class Job(Stored):
 
 
 _PLAIN = (
-    *("run", "seals", "worker", "beat", "attempts", "done", "total"),
+    *("run", "seals", "worker", "beat", "attempts", "delay", "done", "total"),
     *("suspect", "deaths", "death", "trace"),
 )
 """Members of a job that are stored as they are."""
@@ -228,7 +233,8 @@ class Jobs:
                 since = now
             self._seen[key] = (*state, since)
             late = now - since >= self.lease
-            if not job.worker or late or self.presence.has_ended(job.worker):
+            free = not job.worker and job.attempts < ATTEMPTS
+            if free or late or self.presence.has_ended(job.worker):
                 found.append(job)
         self.waiting, self.computing = len(self._seen) - computing, computing
         self.suspects, self.poisoned = suspects, poisoned

@@ -46,7 +46,7 @@ from app.errors import (
 )
 from app.http.identity import USER_SCOPES, Identity
 from app.run_errors import ProcessDiedError
-from app.state.base import StoreDamagedError, StoreError
+from app.state.base import StoreDamagedError, StoreError, StoreFullError
 from app.state.notices import Notices
 from app.tracing import Trace
 from core.errors import CancelledError, CoreError
@@ -58,7 +58,7 @@ from ..watching import News
 from .ahead import SegmentsAhead
 from .alone import Alone, Death
 from .checks import check_sealable
-from .jobs import Job, Jobs, Variant, job_of
+from .jobs import ATTEMPTS, Job, Jobs, Variant, job_of
 from .lease import Lease, StoppedError
 from .work import SealingContext, SealingWork
 
@@ -66,13 +66,12 @@ _UNDER_WAY = {"sealed", "computing"}
 """States of runs that have a job."""
 INTERVAL = 3.0
 """Seconds between two looks for jobs of other workers."""
-_ATTEMPTS = 20
-"""Times that a job is tried while stores or memory fail."""
 _FAILURES = (
     *(BusyError, EngineUnavailableError, ShareExceededError),
     *(StorageFullError, StoreError),
 )
 """Failures of the server, which pass."""
+_FULL = (StorageFullError, StoreFullError)
 
 
 def _unchanged(run: RunRecord) -> RunRecord:
@@ -339,18 +338,20 @@ class Sealer:
 
     def _leave(self, job: Job) -> None:
         """Leave a job whose run is open: its request is about to seal the run, or has died."""
-        if job.attempts + 1 >= _ATTEMPTS:
+        if job.attempts + 1 >= ATTEMPTS:
             self.jobs.delete(job)
         else:
             self.jobs.change(job, worker="", attempts=job.attempts + 1)
 
     def _try_again(self, job: Job, error: ServiceError) -> None:
         """Give a job back because the server failed, unless it has done so too often."""
-        if isinstance(error, StoreDamagedError) or job.attempts + 1 >= _ATTEMPTS:
+        # For room on the disk it waits, however long.
+        tired = job.attempts + 1 >= ATTEMPTS and not isinstance(error, _FULL)
+        if isinstance(error, StoreDamagedError) or tired:
             self._fail(job, error)
             return
         structlog.get_logger().warning("sealing is tried again", run=job.run, reason=str(error))
-        self.jobs.change(job, worker="", attempts=job.attempts + 1)
+        self.jobs.change(job, worker="", attempts=job.attempts + 1, delay=str(error))
         # Other jobs come first.
         self._stopped.wait(min(1.0, self._interval))
 

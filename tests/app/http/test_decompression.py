@@ -57,8 +57,19 @@ def test_a_cut_body_is_noticed_wherever_it_is_cut(coding: str) -> None:
 def test_garbage_is_refused(coding: str) -> None:
     with pytest.raises(CodingError):
         decode(coding, b"this is not compressed")
-    with pytest.raises(CodingError):
-        decode(coding, PACK[coding](b"abc") + b"behind it")
+    sent = PACK[coding](b"abc")
+    for junk in (b"behind it", bytes(80), sent[:1] + b"?", b"("):
+        for step in (1, 99):
+            follow = "follow" if junk[:1] != sent[:1] or len(junk) > 1 else "ends inside"
+            with pytest.raises(CodingError, match=follow) as caught:
+                decode(coding, sent + junk, step)
+            assert caught.value.members.get("offset", len(sent)) == len(sent)
+
+
+def test_zstd_frames_that_are_to_be_skipped_are() -> None:
+    skipped = b"\x53\x2a\x4d\x18" + (3).to_bytes(4, "little") + b"abc"
+    for step in (1, 99):
+        assert decode("zstd", zstd.compress(b"abc") + skipped, step) == b"abc"
 
 
 @pytest.mark.parametrize("coding", ["gzip", "zstd"])

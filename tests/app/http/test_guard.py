@@ -273,7 +273,13 @@ def test_pages_of_other_origins(service: Service, guarded: Service) -> None:
     answer = ask(service, Post("/v1/losses/melt", [good().encode()], stranger))
     assert answer.getheader("Access-Control-Allow-Origin") is None
     answer = service.get("/v1/losses/melt", [*stranger, *asked[1:]], method="OPTIONS")
-    assert answer.status == 400
+    assert "elsewhere.example may not" in is_problem(answer, "origin-refused", 403)["detail"]
+    assert answer.getheader("Access-Control-Allow-Origin") is None
+    asked[1] = ("Access-Control-Request-Method", "TRACE")
+    refused = service.get("/v1/losses/melt", asked, method="OPTIONS")
+    assert is_problem(refused, "origin-refused", 403)["detail"].endswith("its method")
+    assert refused.getheader("X-Content-Type-Options") == "nosniff"
+    assert refused.getheader("Access-Control-Allow-Origin") == ORIGIN
 
 
 # -- every route of the application --------------------------------------------------

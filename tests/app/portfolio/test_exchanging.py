@@ -59,6 +59,9 @@ def test_the_stored_file_comes_by_range_and_with_its_tag(desk: Desk) -> None:
     assert pa.ipc.open_stream(io.BytesIO(whole.content)).read_all().num_rows > 0
     part = desk.send("GET", path, headers={"Range": "bytes=8-"})
     assert (part.status_code, part.content) == (206, whole.content[8:])
+    for query in ("blocks&format=arrow", "selt&format=csv"):
+        path_of = f"{SETS}/a/losses?form={query}"
+        assert desk.send("HEAD", path_of, headers={"Range": "bytes=8-"}).status_code == 200
     tag = {"If-None-Match": whole.headers["etag"]}
     assert (desk.send("GET", path, headers=tag)).status_code == 304
     assert (desk.send("GET", path.replace("arrow", "csv"))).status_code == 406

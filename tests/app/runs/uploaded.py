@@ -34,6 +34,10 @@ class Uploads:
         transport = httpx.ASGITransport(app=serverless(self.app), raise_app_exceptions=False)
         return httpx.AsyncClient(transport=transport, base_url="http://test")
 
+    async def ask(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401
+        async with self.client() as client:
+            return await client.request(method, path, **options)
+
     async def get(self, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401
         async with self.client() as client:
             return await client.get(path, **options)

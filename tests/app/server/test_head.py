@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.server.head import Head, HeadParser, Refusal
+from app.errors import ProblemError
+from app.server.head import Head, HeadParser
 from app.server.limits import ServerLimits
 
 GET = b"GET /a%20b/%2F?q=%31 HTTP/1.1\r\nHost: x\r\nAccept: A\r\nACCEPT: b\r\n\r\n"
@@ -78,6 +79,6 @@ def test_other_protocols_are_not_spoken() -> None:
 )
 def test_refusals(data: bytes, status: int, piece: int) -> None:
     parser = HeadParser(ServerLimits(header_bytes=256, header_count=4))
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(ProblemError) as refusal:
         heads(parser, data, piece)
-    assert refusal.value.status == status
+    assert refusal.value.problem.status == status

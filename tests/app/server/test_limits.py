@@ -57,18 +57,27 @@ def test_addresses_and_networks(text: str | None, peer: str | None, covered: boo
 
 
 @pytest.mark.parametrize(
-    ("limits", "status", "code"),
+    ("limits", "status", "code", "setting"),
     [
-        (ServerLimits(connections=2, linger_seconds=0.3), 503, "busy"),
-        (ServerLimits(address_connections=2, linger_seconds=0.3), 429, "share-exceeded"),
+        (ServerLimits(connections=2, linger_seconds=0.3), 503, "busy", "MAX_CONNECTIONS"),
+        (
+            ServerLimits(address_connections=2, linger_seconds=0.3),
+            429,
+            "share-exceeded",
+            "OWNER_SHARE",
+        ),
     ],
 )
-def test_a_connection_too_many_is_told_so(limits: ServerLimits, status: int, code: str) -> None:
+def test_a_connection_too_many_is_told_so(
+    limits: ServerLimits, status: int, code: str, setting: str
+) -> None:
     with serving("ours", limits) as server:
         with server.connect() as one, server.connect() as two, server.connect() as three:
             answer = Answer(three, "GET")
             assert (answer.status, answer.json()["code"]) == (status, code)
             assert answer.getheader("Retry-After") == "1"
+            found = [answer.json()[name] for name in ("limit", "allowed", "setting")]
+            assert found == ["connections", 2, f"THALWEG_{setting}"]
             for client in (one, two):
                 client.sendall(HELLO)
                 assert Answer(client, "GET").status == 200

@@ -15,7 +15,7 @@ import pytest
 from app.errors import QuotaExceededError, StorageFullError
 from app.state.base import StoreError
 from app.state.presence import Presence
-from app.state.reservations import LEASE, Reservations
+from app.state.reservations import LEASE, Reservation, Reservations
 from app.state.space import Space
 
 ROOT = Path(__file__).parents[3]
@@ -56,6 +56,21 @@ def test_reservations_are_counted_and_given_back(reservations: Reservations) -> 
     other.cover(4 * LEASE)
     other.close()
     assert reservations._reserved == {"bob": 4 * LEASE}
+
+
+def test_what_is_needed_is_reserved_where_there_is_room_for_no_more(
+    reservations: Reservations,
+) -> None:
+    one = reservations.new("alice")
+    reservations.new("alice").cover(3 * LEASE)
+    one.cover(LEASE - 2)
+    last = Reservation(reservations, "bob")
+    reservations.change("bob", 4 * LEASE - 7)
+    last.cover(5)
+    last.cover(7)
+    with pytest.raises(QuotaExceededError):
+        last.cover(8)
+    assert reservations._reserved == {"alice": 4 * LEASE, "bob": 4 * LEASE}
 
 
 def test_the_reserve_is_not_reserved(tmp_path: Path) -> None:

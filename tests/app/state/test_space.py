@@ -66,7 +66,9 @@ def test_what_is_above_the_reserve_may_be_taken(
     space = Space(tmp_path, 40 * MIB)
     space.check(6 * MIB)
     space.check(10 * MIB)
-    with pytest.raises(StorageFullError, match="almost full") as caught:
+    with pytest.raises(
+        StorageFullError, match="11534336 bytes are needed, and 10485760 are"
+    ) as caught:
         Space(tmp_path, 40 * MIB).check(11 * MIB)
     assert caught.value.retry_after
     members = {"limit": "disk", "setting": "THALWEG_RESERVE_BYTES", "allowed": 960 * MIB}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from app.state import sqlite as module
 from app.state.base import StorageError, StoreDamagedError, StoreError, Usage
@@ -26,6 +27,21 @@ def storage(tmp_path: Path) -> Iterator[Storage]:
         opened.records.create("view", f"v{number}", bytes(200))
     yield opened
     opened.close()
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_files_without_records_are_warned_of(tmp_path: Path, lost: bool) -> None:
+    opened = open_storage(tmp_path, 0)
+    opened.blobs.put("stream", "x", b"abc")
+    opened.close()
+    if lost:
+        for path in tmp_path.glob("state.sqlite*"):
+            path.unlink()
+    with structlog.testing.capture_logs() as lines:
+        open_storage(tmp_path, 0).close()
+        open_storage(tmp_path, 0).close()
+    warned = [line["state"] for line in lines if "no records" in line["event"]]
+    assert warned == [str(tmp_path / "state.sqlite")] * lost
 
 
 def overwrite(path: Path) -> None:

@@ -20,7 +20,7 @@ from app.http.identity import SINGLE_USER
 from app.run_errors import SealRefusedError
 from app.runs.records import RunRecord, StreamRecord
 from app.runs.sealing import work
-from app.runs.sealing.jobs import Job, Jobs, Variant
+from app.runs.sealing.jobs import ATTEMPTS, Job, Jobs, Variant
 from app.runs.sealing.sealer import Sealer
 from app.runs.sweeping import files_without_runs, runs_without_jobs
 from app.state.base import StoreDamagedError
@@ -143,6 +143,8 @@ def test_reports_have_entity_tags_and_ranges(service: Uploads, case: RunCase) ->
     beyond = get(service, path, headers={"Range": f"bytes={len(whole.content)}-"})
     assert beyond.status_code == 416
     assert beyond.headers["Content-Range"].startswith("bytes */")
+    head = asyncio.run(service.ask("HEAD", path, headers={"Range": "bytes=5-20"}))
+    assert (head.status_code, head.headers["content-length"]) == (200, str(len(whole.content)))
 
 
 def test_rows_are_chosen_by_summary_and_event(service: Uploads, case: RunCase) -> None:
@@ -487,7 +489,16 @@ def test_a_full_disk_delays_the_run(
     with monkeypatch.context() as patch:
         patch.setattr(work.SealingWork, "run", full)
         service.sealer.look()
+        assert service.now(run).state == "computing"
+        (note,) = service.state.runs.describe(service.now(run))["notes"]
+        assert note.endswith("tried 1 times, and will be again: full")
+        for _ in range(ATTEMPTS):
+            service.sealer.look()
+    (job,) = service.sealer.jobs.of_run(run.owner, run.id)
+    assert (job.attempts, service.now(run).state) == (ATTEMPTS, "computing")
+    service.sealer.look()
     assert service.now(run).state == "computing"
+    monkeypatch.setattr(service.sealer.jobs, "lease", 0.0)
     service.sealer.look()
     assert service.now(run).state == "done"
 

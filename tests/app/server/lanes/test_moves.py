@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 import socket
 import struct
 import time
@@ -184,7 +185,7 @@ def test_what_is_sent_is_answered_as_without_lanes(
             client.sendall(AS_EVER[name])
             if "kept" not in name:
                 client.settimeout(5)
-                answers.append(rest(client))
+                answers.append(re.sub(rb"[0-9a-f]{16}", b"", rest(client)))
             else:
                 answers.append(Answer(client, "GET").body)
     assert answers[0] == answers[1]
