@@ -408,7 +408,7 @@ def test_the_demo_and_the_image_can_draw() -> None:
         assert any(line.startswith("matplotlib==") for line in locked(name))
     assert "-r deploy/requirements-image.lock" in DOCKERFILE
     makefile = (ROOT / "Makefile").read_text()
-    assert re.search(r"^demo: .*\$\(PLOT\)", makefile, re.MULTILINE)
+    assert re.search(r"^demo: .*\n.*\$\(PLOT\)", makefile, re.MULTILINE)
 
 
 def test_no_file_names_a_package_index() -> None:

@@ -203,6 +203,8 @@ def _describe(end: End, *, is_declared: bool) -> str:
     text = f"{end.events} events of {end.bytes} bytes, completeness {completeness}"
     if end.completeness == "undeclared":
         text += " (a stream has no end marker: declare its length with --expect-events)"
+    if bare := end.blocks_without_exposure:
+        text += f", {bare:,} blocks with losses have exposure 0 and no rows in melt and qelt"
     if end.reopened_check != "whole":
         text += f", reopened events checked {end.reopened_check}"
     return text

@@ -27,11 +27,9 @@ _REASONS = {
     " period: are the occurrences those of this model?",
     "events_only_in_occurrence": "{:,} events of the occurrences are not in the stream: is a"
     " partition missing?",
-    "blocks_without_exposure": "{:,} blocks with losses have exposure 0, so they have no rows in"
-    " MELT and QELT",
 }
 """What numbers say that an answer tells."""
-_COUNTS = ("selected_rows", *_REASONS)
+_COUNTS = ("selected_rows", "blocks_without_exposure", *_REASONS)
 _CONTROL = (b'{"checkpoint"', b'{"end"', b'{"error"', b'{"heartbeat"')
 
 
@@ -136,7 +134,6 @@ class End:
         further = {name: getattr(self, name) for name in ("selected_rows", "longest_return_period")}
         missing = {f"missing_{name}": ids for name, ids in self.missing_ids.items()}
         counts = {
-            "blocks_without_exposure": self.blocks_without_exposure,
             "events_without_occurrence": absent,
             "events_only_in_occurrence": unused if unused >= most else 0,
         }

@@ -105,6 +105,8 @@ GET    /v1/portfolios/loss-sets/{losses}            | 200 | 404 | 200 | 403 | 20
 DELETE /v1/portfolios/loss-sets/{losses}            | 204 | 404 | 204 | 403 | 204
 GET    /v1/portfolios/loss-sets/{losses}/losses     | 200 | 404 | 200 | 403 | 403
 POST   /v1/portfolios/query                         | 200 | 404 | 200 | 403 | 403
+GET    /console                                     | 307 | 307 | 307 | 307 | 307
+GET    /console/                                    | 307 | 307 | 307 | 307 | 307
 GET    /console/runs                                | has | not | not | 403 | has
 GET    /console/runs/{run}                          | 200 | 404 | 404 | 403 | 200
 GET    /console/datasets                            | has | not | has | not | has

@@ -16,10 +16,12 @@ import pytest
 
 import app.client
 from app.client import Client, __version__
+from app.client.command import post as posting
 from app.client.command.arguments import size
 from app.client.command.console import Bar, Fetching, Reducing, describe, stopped
 from app.client.command.main import build_parser, main
 from app.client.errors import ProblemError
+from app.client.losses.rows import End
 from app.client.losses.saving import Progress
 
 from ..fakes.exchange import Fault
@@ -566,3 +568,10 @@ def test_sizes_have_units(text: str, nbytes: int) -> None:
     for wrong in ("0", "MB", f"-{text}", f"{text}x", "1.5MB"):
         with pytest.raises(argparse.ArgumentTypeError, match="is not a size"):
             size(wrong)
+
+
+@pytest.mark.parametrize("bare", [0, 1200])
+def test_losses_without_exposure_are_told(bare: int) -> None:
+    end = End("complete", "declared", 3, 90, "whole", blocks_without_exposure=bare)
+    text = posting._describe(end, is_declared=True)
+    assert ("1,200 blocks with losses have exposure 0" in text) is (bare > 0)

@@ -166,8 +166,8 @@ def test_rows_that_are_missing_for_a_reason_are_warned_of_where_the_package_was_
     assert "1,200 events of the stream never occur" in texts[0]
     assert {warning.filename for warning in caught} == {__file__}
     bare = End.parse(END | {"events": 2000, "blocks_without_exposure": "3"})
-    with pytest.warns(UserWarning, match="3 blocks with losses have exposure 0"):
-        bare.warn()
+    assert bare.blocks_without_exposure == 3
+    bare.warn()  # as in the peer's tables; the command says it
     few = End.parse(END | {"events": 2000, "events_only_in_occurrence": 20})
     few.warn()  # less than one in a hundred: any model has such events
     with pytest.warns(UserWarning, match="is a partition missing"):
