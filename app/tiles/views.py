@@ -112,7 +112,7 @@ class Views:
             CoreError, ServiceError: the caller has no such dataset, or the view does not
                 fit it.
         """
-        return self._open(who, dataset, _asked(spec))
+        return self._open(who, dataset, parse_view(spec))
 
     def _open(
         self, who: Identity, dataset: str, view: View, digest: bytes | None = None
@@ -156,7 +156,7 @@ class Views:
         Raises:
             CoreError, ServiceError: as for ``open``.
         """
-        view = _asked(spec)
+        view = parse_view(spec)
         # Before it is planned, which takes several times the memory of a mask.
         if view.nbytes > (_MAX_STORED_MASK if isinstance(view.select, Mask) else _MAX_STORED):
             raise RecordInvalidError(
@@ -237,25 +237,8 @@ class Views:
         return known
 
 
-def _asked(spec: Mapping[str, Any]) -> View:
-    """Parse a view that is asked for; stored ones may have been accepted by an earlier version.
-
-    Raises:
-        CoreError: it is invalid.
-        InvalidOptionError: it asks for another byte order than values are sent in.
-    """
-    view = parse_view(spec)
-    if view.dtype is not None and view.dtype.startswith(">"):
-        raise InvalidOptionError(
-            f"dtype {view.dtype} is big-endian, and values are sent in little-endian order",
-            hint=f"Ask for '<{view.dtype[1:]}', whatever the order in the files",
-            option="dtype",
-        )
-    return view
-
-
 def _check_casting(dataset: OpenDataset, view: View) -> None:
-    """Check that casting, if asked for, has an effect on some values.
+    """Check that a casting that is asked for has an effect: stored ones may have none.
 
     Raises:
         InvalidOptionError: it has none.

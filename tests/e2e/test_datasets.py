@@ -413,7 +413,7 @@ VIEWS: dict[str, dict[str, Any]] = {
     "frames and rows": {"tile_shape": [7, 5, 24]},
     "columns": {"tile_shape": [3, 4, 6, 7], "sig": [[2, 15], [3, 20]]},
     "nav": {"select": {"nav": [[1, 11, 3], [0, 10, 2]]}, "dtype": "<f4"},
-    "list": {"select": {"frames": [99, 3, 3, 0, 119]}, "dtype": "<f8"},
+    "list": {"select": {"frames": [99, 3, 3, 0, 119]}, "dtype": ">f8"},
     "mask": {"select": {"mask": mask_of(ODD)}, "target_bytes": 2000},
     "binned": {"bin": {"nav": 2, "sig": 4}, "target_bytes": 5000},
     "later": {"sync_offset": 7, "target_bytes": 9000},

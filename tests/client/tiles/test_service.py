@@ -176,7 +176,7 @@ def a_view(rng: np.random.Generator) -> tuple[dict[str, Any], Any]:
         options["sig"] = sig
         wanted = wanted[..., sig[0], sig[1]]
     if rng.integers(2):
-        options["dtype"] = dtype = rng.choice(["<f4", "<i4", "<f8", "<c8"])
+        options["dtype"] = dtype = rng.choice(["<f4", ">i4", "<f8", "<c8"])
         wanted = wanted.astype(dtype)
     if rng.integers(2):
         options["tile_shape"] = tuple(int(rng.integers(1, n + 1)) for n in wanted.shape)
