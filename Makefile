@@ -11,9 +11,9 @@ PIP := $(BIN)/pip --quiet --disable-pip-version-check
 # Tests start hundreds of processes: none should compile modules that another one has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 # Files of tests side by side (tests/side_by_side.py). Those that compute take a core each. Of the
-# others six processes keep two cores busy, with the servers that they wait for.
+# others five processes keep two cores busy, with the servers that they wait for.
 ON_CORES := --processes $(shell getconf _NPROCESSORS_ONLN)
-SIDE_BY_SIDE := --processes 6
+SIDE_BY_SIDE := --processes 5
 # Tests of what kernels are part of, except those that show the same however kernels run.
 ENGINE := tests/core --ignore=tests/core/compat -m "not once"
 RUNTIME_LOCKS := deploy/requirements.lock deploy/requirements-build.lock

@@ -19,6 +19,8 @@ from tests.app.server.lanes.small import LANES, Small, ending, small, until
 from tests.server_process import children_of
 
 MIB = 1 << 20
+_TICK = 0.2
+"""Seconds after ten of which a process hangs: one that waits for a core is silent for fewer."""
 _SOON = 5.0
 """Seconds within which a process comes on the busiest machine: less than a limit of time."""
 
@@ -141,7 +143,7 @@ def test_a_lane_comes_though_its_template_never_forks_it(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     """It has got the order: it stands still, or is killed before it can read it."""
-    with small(tmp_path, tick=0.05) as service:
+    with small(tmp_path, tick=_TICK if number == signal.SIGSTOP else 1) as service:
         service.wait()
         _, template, _ = service.others()
         quick = service.get("/quick")["pid"]
@@ -159,7 +161,7 @@ def test_a_lane_comes_though_its_template_never_forks_it(
 
 
 def test_a_lane_that_hangs_is_replaced(tmp_path: Path) -> None:
-    with small(tmp_path, tick=0.05) as service:
+    with small(tmp_path, tick=_TICK) as service:
         service.wait()
         hanging = service.get("/quick")["pid"]
         with pytest.raises(OSError, match=r"reset|closed|refused"):
@@ -174,7 +176,7 @@ def test_a_lane_comes_though_its_first_process_does_not_start(
 ) -> None:
     creating = tmp_path / "creating"
     creating.write_text(how)
-    with small(tmp_path, creating=str(creating), tick=0.05) as service:
+    with small(tmp_path, creating=str(creating), tick=_TICK / 2) as service:
         service.wait()
         assert not creating.exists()
         # Another one may be ready before the end of the first is told.
