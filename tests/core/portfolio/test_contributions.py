@@ -251,6 +251,26 @@ def test_leave_one_out_is_the_whole_minus_the_others(seed: int, kind: Kind) -> N
             )
 
 
+def test_keys_are_the_ten_largest_events_of_all_catalogues() -> None:
+    sizes = np.random.default_rng(5).permutation(60) + 1.0
+    losses = {
+        (source, event): sizes[30 * source + event - 1]
+        for source in (0, 1)
+        for event in range(1, 31)
+    }
+    cases = []
+    for source, periods in enumerate((range(1, 31), range(30, 0, -1))):
+        happens = tuple(sorted((period, 0, event) for event, period in enumerate(periods, 1)))
+        rows = {(event, 1, 1): losses[source, event] for event in range(1, 31)}
+        cases.append(SetCase(1, rows, 30, happens, width=8))
+    subject = Subject([case.member() for case in cases], 1)
+    keys = contribute(subject, subject.whole().occurrence_losses(), Aim((1,))).keys
+    found = keys[(keys["EPType"] == 4) & (keys["Catalogue"] > 0)]
+    wanted = sorted(losses, key=losses.__getitem__, reverse=True)[:10]
+    assert [(row["Catalogue"] - 1, row["Id"]) for row in found] == wanted
+    np.testing.assert_allclose(found["Loss"], [losses[key] / 30 for key in wanted])
+
+
 def test_keys_tell_the_events_and_periods_of_a_tail() -> None:
     losses = {(e, 1, 1): float(10**e) for e in (1, 2, 3)}
     case = SetCase(1, losses, 10, ((1, 0, 3), (2, 0, 1), (2, 0, 2), (4, 0, 2)))
