@@ -7,6 +7,7 @@ at ``/problems/<code>``, so it addresses the client.
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -326,6 +327,12 @@ def problem(code: str, detail: str, **members: Any) -> Problem:  # noqa: ANN401 
     """
     kind = KINDS[code]
     return Problem(code, kind.status, kind.title, detail, members)
+
+
+def new_request_id() -> str:
+    """Return an id for a request that brings none."""
+    # Not of the system's randomness: that gives up the interpreter's lock, and is not needed.
+    return f"{random.getrandbits(64):016x}"
 
 
 def problem_of(error: Exception) -> Problem:

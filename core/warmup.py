@@ -31,12 +31,13 @@ from .pipelines.spec import parse_spec
 from .pipelines.stage import BuildContext, Operation, Sample, StageSpec
 from .portfolio._kernels.beta import beta_losses
 from .portfolio.combining import Subject
-from .portfolio.contributions import Aim, contribute
+from .portfolio.contributions import contribute
 from .portfolio.curves import Question, roll_up
 from .portfolio.inuring import run_programme
 from .portfolio.joining import Member
 from .portfolio.losses import Calendar, LossTable, OccurrenceLosses, Occurrences
 from .portfolio.programme import parse_programme
+from .portfolio.tails import Aim
 from .portfolio.uncertainty import Doubt, bands
 from .rng.keys import SMALL, Permutation, below, bits, derive, uniform
 from .tiles._kernels.correct import are_delivered, copy, correct, farthest

@@ -7,7 +7,6 @@ refused here has not had a byte of its body read.
 
 from __future__ import annotations
 
-import random
 import re
 import time
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.audit import AuditLog
-from app.errors import BadRequestError, DrainingError, ServiceError, problem_of
+from app.errors import BadRequestError, DrainingError, ServiceError, new_request_id, problem_of
 from app.server.body import BODY_EXTENSION, ClientDisconnected
 from app.server.drain import drain_of
 from app.server.flow import Flag
@@ -239,8 +238,7 @@ class _Visit:
         self.recorded = False
         self.headers = Headers(scope=scope)
         requested = self.headers.get("x-request-id", "")
-        # Not of the system's randomness: that gives up the interpreter's lock, and is not needed.
-        self.ident = requested if _ID.fullmatch(requested) else f"{random.getrandbits(64):016x}"
+        self.ident = requested if _ID.fullmatch(requested) else new_request_id()
         scope["thalweg.request_id"] = self.ident
         header = self.headers.get("traceparent", "")
         known = _TRACE.fullmatch(header)

@@ -99,17 +99,19 @@ def answer_coding(headers: Headers) -> str | None:
     return choose_coding(joined(headers, "accept-encoding"), CODINGS)
 
 
-def requested_range(headers: Headers, length: int, etag: str) -> tuple[int, int] | None:
+def requested_range(
+    headers: Headers, length: int, etag: str, *, body: bool = True
+) -> tuple[int, int] | None:
     """Return the requested (start, stop) in bytes; None for the whole content.
 
-    As the standard demands, a malformed Range, several ranges, or an If-Range with another
-    tag select the whole content.
+    As the standard demands, a malformed Range, several ranges, an If-Range with another tag, or
+    a method other than GET, whose answers alone have a body, select the whole content.
 
     Raises:
         RangeError: the range does not overlap the content.
     """
     text = joined(headers, "range")
-    if text is None or joined(headers, "if-range") not in {None, etag}:
+    if not body or text is None or joined(headers, "if-range") not in {None, etag}:
         return None
     match = _ONE.fullmatch(text.strip())
     if match is None or match[1] == match[2] == "":

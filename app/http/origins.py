@@ -11,7 +11,6 @@ elsewhere. A request with an Authorization header no page can send without being
 from __future__ import annotations
 
 import ipaddress
-import random
 import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
@@ -20,7 +19,7 @@ from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 
-from app.errors import OriginRefusedError, problem_of
+from app.errors import OriginRefusedError, new_request_id, problem_of
 
 from .problems import ProblemResponse
 
@@ -104,7 +103,7 @@ class CrossOrigin(CORSMiddleware):
     def preflight_response(self, request_headers: Headers) -> Response:
         """Return the answer to a preflight."""
         answer = super().preflight_response(request_headers)
-        ident = f"{random.getrandbits(64):016x}"
+        ident = new_request_id()
         if answer.status_code != 200:  # noqa: PLR2004
             what = bytes(answer.body).decode().removeprefix("Disallowed CORS ")
             error = OriginRefusedError(

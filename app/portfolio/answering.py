@@ -26,7 +26,6 @@ from core.portfolio.combining import Subject as Whole
 from core.portfolio.contributions import (
     CONTRIBUTIONS,
     KEYS,
-    Aim,
     Amounts,
     contribute,
     contribute_amounts,
@@ -35,6 +34,7 @@ from core.portfolio.curves import REPORTED, report_cells, roll_up
 from core.portfolio.inuring import Subject, run_programme
 from core.portfolio.layers import Recoveries, cells_of
 from core.portfolio.noting import notes_of, notes_on
+from core.portfolio.tails import Aim
 from core.portfolio.uncertainty import BANDS, Doubt, bands
 from core.slices import slices
 

@@ -42,7 +42,8 @@ class RunService:
         computing = [(job.variant.name, job.reports) for job in jobs]
         described = describe_run(run, self.streams.of(run), has, share, computing)
         described["notes"] += [
-            f"to compute the reports was tried {job.attempts} times, and will be again: {job.delay}"
+            f"to compute the reports was tried {job.attempts} times, and"
+            f" {'is tried once more' if job.worker else 'will be again'}: {job.delay}"
             for job in jobs
             if job.delay
         ]

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import select
 import socket
 import struct
@@ -33,7 +32,7 @@ from typing import Any, ClassVar
 import orjson
 from uvicorn.server import ServerState
 
-from app.errors import Problem
+from app.errors import Problem, new_request_id
 
 from .cycle import STATUS_LINE, BodyCycle
 from .flow import Flow, WriteWatch
@@ -215,7 +214,7 @@ class Leaving(asyncio.Protocol):
         """
         status, code = problem.status, problem.code
         self._refusals[code] += 1
-        problem.members["request_id"] = ident = ident or f"{random.getrandbits(64):016x}"
+        problem.members["request_id"] = ident = ident or new_request_id()
         body = orjson.dumps(problem.to_json())
         content = [STATUS_LINE[status]]
         for name, value in self.default_headers:

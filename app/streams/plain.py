@@ -97,8 +97,7 @@ async def send_range(
     if not_modified(requested, whole.etag):
         await exchange.start(304, headers)
         return
-    # Only GET has ranges, by the standard.
-    span = requested_range(requested, whole.size, whole.etag) if body else None
+    span = requested_range(requested, whole.size, whole.etag, body=body)
     start, stop = span or (0, whole.size)
     if span is not None:
         headers["Content-Range"] = f"bytes {start}-{stop - 1}/{whole.size}"

@@ -236,6 +236,7 @@ ELSEWHERE: dict[str, tuple[str, ...] | str] = {
     "core/portfolio/_kernels/layers.py": _PROGRAMMES,
     "core/portfolio/_kernels/windows.py": _PROGRAMMES,
     "core/portfolio/layers.py": _PROGRAMMES,
+    "core/portfolio/tails.py": ("tests/core/portfolio/test_contributions.py",),
     "core/pipelines/": _PIPELINE,
     "core/rng/kernels.py": ("tests/core/rng/test_keys.py",),
     "core/tiles/_kernels/correct.py": (*_READING, "tests/core/tiles/test_ranges.py"),

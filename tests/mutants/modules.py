@@ -260,6 +260,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "core/portfolio/contributions.py": (),
     "core/portfolio/layers.py": (*_PROGRAMMES, *_ANSWERS),
     "core/portfolio/programme.py": _PROGRAMMES,
+    "core/portfolio/tails.py": ("tests/core/portfolio/test_contributions.py",),
     "core/portfolio/uncertainty.py": ("tests/core/portfolio/test_uncertainty.py", *_ANSWERS),
     "core/tiles/plan.py": ("tests/core/tiles/test_plan.py", *_VIEWS),
     "core/tiles/positions.py": ("tests/core/tiles/test_positions.py", *_VIEWS),

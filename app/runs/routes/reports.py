@@ -219,9 +219,8 @@ class _FileAnswer:
         if not_modified(request.headers, etag):
             await exchange.start(304, headers)
             return
-        # Only GET has ranges, by the standard.
         has_body = request.method != "HEAD"
-        part = requested_range(request.headers, file.size, etag) if has_body else None
+        part = requested_range(request.headers, file.size, etag, body=has_body)
         start, stop = part or (0, file.size)
         if part is not None:
             headers["Content-Range"] = f"bytes {start}-{stop - 1}/{file.size}"

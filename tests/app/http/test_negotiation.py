@@ -104,6 +104,10 @@ def test_a_range_that_is_malformed_selects_everything(text: str) -> None:
     assert requested_range(Headers({"range": text}), 100, ETAG) is None
 
 
+def test_an_answer_without_a_body_has_no_range() -> None:
+    assert requested_range(Headers({"range": "bytes=200-"}), 100, ETAG, body=False) is None
+
+
 def test_a_range_of_another_version_selects_everything() -> None:
     assert requested_range(Headers({"range": "bytes=0-1", "if-range": ETAG}), 100, ETAG) == (0, 2)
     for other in ('"abd"', f"W/{ETAG}", "Wed, 21 Oct 2015 07:28:00 GMT"):

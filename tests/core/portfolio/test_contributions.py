@@ -15,13 +15,14 @@ from core.errors import InputError
 from core.losses.inputs import ReturnPeriods
 from core.losses.reports.report import RunOptions
 from core.portfolio.combining import Subject
-from core.portfolio.contributions import Aim, Amounts, Kind, contribute, contribute_amounts
+from core.portfolio.contributions import Amounts, contribute, contribute_amounts
 from core.portfolio.curves import Question, roll_up
 from core.portfolio.inuring import Subject as Layered
 from core.portfolio.inuring import join_parts, run_programme
 from core.portfolio.layers import Recoveries
 from core.portfolio.losses import OccurrenceLosses
 from core.portfolio.programme import parse_programme
+from core.portfolio.tails import Aim, Kind
 from tests import portfolio_oracle as oracle
 from tests.portfolio_programme_oracle import Row, run_year
 from tests.portfolios import SetCase, random_set

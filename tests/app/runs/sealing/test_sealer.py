@@ -492,6 +492,11 @@ def test_a_full_disk_delays_the_run(
         assert service.now(run).state == "computing"
         (note,) = service.state.runs.describe(service.now(run))["notes"]
         assert note.endswith("tried 1 times, and will be again: full")
+        (job,) = service.sealer.jobs.of_run(run.owner, run.id)
+        claimed = service.sealer.jobs.change(job, worker="somebody")
+        (note,) = service.state.runs.describe(service.now(run))["notes"]
+        assert note.endswith("tried 1 times, and is tried once more: full")
+        service.sealer.jobs.change(claimed, worker="")
         for _ in range(ATTEMPTS):
             service.sealer.look()
     (job,) = service.sealer.jobs.of_run(run.owner, run.id)
