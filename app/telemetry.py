@@ -118,7 +118,7 @@ class _Declared:
     labels: Sequence[str]
     how: Mapping[str, Any] = field(default_factory=dict)
 
-    def made(self, attribute: str, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
+    def create(self, attribute: str, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
         """Make it."""
         name = f"thalweg_{attribute}"
         return self.kind(name, self.text, self.labels, registry=registry, **self.how)
@@ -229,7 +229,7 @@ class Metrics:
         self._shared: list[Collector] = []
         for attribute, declared in vars(Metrics).items():
             if isinstance(declared, _Declared):
-                setattr(self, attribute, declared.made(attribute, self._registry))
+                setattr(self, attribute, declared.create(attribute, self._registry))
 
     def on_run(self, state: str) -> None:
         """Count a run that came into a state."""

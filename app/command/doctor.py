@@ -146,7 +146,7 @@ def _data_directory(settings: Settings) -> Finding:
     room = Space(place, settings.reserve_bytes).room()
     with opened(place, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
         local, owner = is_local(descriptor), os.fstat(descriptor).st_uid
-    made = "" if place == directory.absolute() else ", yet to be made,"
+    note = "" if place == directory.absolute() else ", yet to be made,"
     disk = "a disk of this machine" if local else "a file server, or a disk of an unknown kind"
     warn = wrong = ""
     if not os.access(place, os.W_OK | os.X_OK):
@@ -155,10 +155,10 @@ def _data_directory(settings: Settings) -> Finding:
         wrong = "Make room: below the reserve nothing new is stored"
     elif not local:
         warn = "Use a local disk: few servers keep the locks that SQLite needs"
-    elif not made and user == 0 != owner:
+    elif not note and user == 0 != owner:
         warn = f"Run doctor as its user, {owner}: root may do what the service may not"
     found = f"{_size(room.free)} free, {_size(room.reserve)} of it reserved"
-    return judge(f"{directory}{made} is on {disk}: {found}", warn, wrong)
+    return judge(f"{directory}{note} is on {disk}: {found}", warn, wrong)
 
 
 def _state(settings: Settings) -> Finding:

@@ -49,13 +49,13 @@ def limits(settings: Settings) -> list[Row]:
     return [Row(name, allowed, f"THALWEG_{setting}") for name, allowed, setting in named]
 
 
-def quotas(parts: Parts, who: Identity) -> list[Row]:
+def quotas(parts: Parts, caller: Identity) -> list[Row]:
     """Return what an owner may store, and has stored; less where the store fails."""
     found = []
     # The page is for when something fails.
     with contextlib.suppress(StoreError):
         for kind, limit in parts.quotas.limits.items():
-            used = parts.storage.records.largest_usage(kind, f"{namespace(who.owner)}.")
+            used = parts.storage.records.largest_usage(kind, f"{namespace(caller.owner)}.")
             setting = f"THALWEG_QUOTA_{limit.name.upper()}"
             ratio = max(used.count / max(limit.count, 1), used.nbytes / max(limit.nbytes, 1))
             allowed = f"{limit.count:,}, {shown(limit.nbytes)}"
@@ -78,8 +78,10 @@ _MOST_KEYS = 500
 
 def keys(parts: Parts) -> Iterator[KeyRow]:
     """Yield the keys of the settings, and those that are stored, up to some hundreds."""
-    for who in parts.api_keys.fixed:
-        yield KeyRow(str(who.key_id), who.owner, tuple(sorted(who.scopes)), "in the settings")
+    for caller in parts.api_keys.fixed:
+        yield KeyRow(
+            str(caller.key_id), caller.owner, tuple(sorted(caller.scopes)), "in the settings"
+        )
     for _, key in zip(range(_MOST_KEYS), ApiKeys(parts.storage.records).records(), strict=False):
         yield KeyRow(key.ident, key.owner, tuple(sorted(key.scopes)), key.state(time.time()))
 

@@ -151,32 +151,32 @@ async def asset(console: Console, digest: str, name: str) -> Response:
 
 @router.get("/console/datasets", FRONT)
 async def datasets(
-    console: Console, who: IdentityDep, after: After = "", prefix: Prefix = ""
+    console: Console, caller: IdentityDep, after: After = "", prefix: Prefix = ""
 ) -> Response:
     """List the datasets that the caller may read."""
     service = console.datasets
     ids = service.catalogue.ids
-    found = await service.threads.start(ids, who, after, PAGE, None, prefix)
+    found = await service.threads.start(ids, caller, after, PAGE, None, prefix)
     last = found[-1] if len(found) == PAGE else None
     return console.pages.answer("datasets", datasets=found, after=last, prefix=prefix)
 
 
 @router.get("/console/files", LONG)
-async def files(console: Console, who: IdentityDep, path: Path = "") -> Response:
+async def files(console: Console, caller: IdentityDep, path: Path = "") -> Response:
     """List files and directories below the dataset roots, to be registered."""
     service = console.datasets
-    found = await service.threads.start(list_files, who, service.catalogue.roots, path)
+    found = await service.threads.start(list_files, caller, service.catalogue.roots, path)
     entries = [{"name": name, "directory": found[name]} for name in islice(found, _FILES)]
     return json_response({"path": path, "entries": entries, "of": len(found)})
 
 
 @router.get("/console/datasets/{ident}", FRONT)
-async def dataset(console: Console, who: IdentityDep, ident: str) -> Response:
+async def dataset(console: Console, caller: IdentityDep, ident: str) -> Response:
     """Show a dataset."""
     service = console.datasets
 
     def look() -> dict[str, Any]:
-        with closing(service.catalogue.open_any(who, ident)) as opened:
+        with closing(service.catalogue.open_any(caller, ident)) as opened:
             return opened.describe()
 
     return console.pages.answer("dataset", dataset=await service.threads.start(look))

@@ -52,7 +52,7 @@ router = Routes(Console, "/console/runs", APIRoute, include_in_schema=False)
 
 @router.get("", FRONT)
 async def runs(
-    console: Console, who: IdentityDep, after: After = "", wanted: Wanted = ""
+    console: Console, caller: IdentityDep, after: After = "", wanted: Wanted = ""
 ) -> Response:
     """List the runs of the caller."""
     service = console.runs
@@ -61,7 +61,7 @@ async def runs(
         found: list[dict[str, Any]] = []
         last: str | None = after
         for _ in range(_LOOKS):
-            page = service.runs.page(who, last or "", PAGE)
+            page = service.runs.page(caller, last or "", PAGE)
             found += [_describe(service, run) for run in page if _is_shown(service, run, wanted)]
             last = page[-1].id if len(page) == PAGE else None
             if last is None or len(found) >= PAGE // 2:
@@ -90,12 +90,12 @@ async def new_run(console: Console) -> Response:
 
 
 @router.get("/{ident}", FRONT)
-async def run(console: Console, who: IdentityDep, ident: str, after: After = "") -> Response:
+async def run(console: Console, caller: IdentityDep, ident: str, after: After = "") -> Response:
     """Show a run, and a page of its streams."""
     service = console.runs
 
     def look() -> dict[str, Any]:
-        record = service.runs.get(who, ident)
+        record = service.runs.get(caller, ident)
         described = service.describe(record)
         streams = service.streams.page(record, after, PAGE)
         page = [{**describe_stream(each), "file": _file_name(each)} for each in streams]
@@ -117,7 +117,7 @@ def _file_name(stream: StreamRecord) -> str:
 
 @router.get("/{ident}/about", LONG)
 async def about(
-    console: Console, who: IdentityDep, ident: str, q: Sought = "", ids: Ids = ""
+    console: Console, caller: IdentityDep, ident: str, q: Sought = "", ids: Ids = ""
 ) -> Response:
     """Tell samples and periods of a run, and which of its summaries are described so.
 
@@ -126,15 +126,15 @@ async def about(
     service = console.runs
 
     def look() -> dict[str, Any]:
-        record = service.runs.get(who, ident)
-        info = _summary_info(service, who, record)
+        record = service.runs.get(caller, ident)
+        info = _summary_info(service, caller, record)
         numbers = {int(number) for number in ids.split(",") if number}
         found = None if info is None else list(islice(_search(info, q, numbers), _FOUND))
         return {
             "run": record.id,
             "perspective": record.spec["perspective"],
             "samples": _samples(service, record),
-            "periods": _periods(service, who, record),
+            "periods": _periods(service, caller, record),
             "columns": None if info is None else list(info.columns)[:_FOUND],
             "summaries": found,
         }
@@ -142,11 +142,11 @@ async def about(
     return json_response(await service.threads.start(look))
 
 
-def _summary_info(service: RunService, who: Identity, run: RunRecord) -> SummaryInfo | None:
+def _summary_info(service: RunService, caller: Identity, run: RunRecord) -> SummaryInfo | None:
     digest = run.inputs.get("summary_info")
     if digest is not None:
         with suppress(InputGoneError):
-            return cast("SummaryInfo", service.losses.inputs.parsed(who, "summary_info", digest))
+            return cast("SummaryInfo", service.losses.inputs.parsed(caller, "summary_info", digest))
     return None
 
 
@@ -171,11 +171,11 @@ def _samples(service: RunService, run: RunRecord) -> int | None:
     return None
 
 
-def _periods(service: RunService, who: Identity, run: RunRecord) -> int | None:
+def _periods(service: RunService, caller: Identity, run: RunRecord) -> int | None:
     """Periods of the occurrences; None without these."""
     stated: int | None = run.spec["options"].get("no_of_periods")
     digest = run.inputs.get("occurrence")
     if stated is None and digest is not None:
         with suppress(CoreError, ServiceError):
-            return service.losses.inputs.occurrence(who, digest, None).periods
+            return service.losses.inputs.occurrence(caller, digest, None).periods
     return stated

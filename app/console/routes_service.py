@@ -37,30 +37,30 @@ async def sample(console: Console, name: str) -> Response:
 
 
 @router.post("/console/samples/scan", FRONT)
-async def sample_scan(console: Console, request: Request, who: IdentityDep) -> Response:
+async def sample_scan(console: Console, request: Request, caller: IdentityDep) -> Response:
     """Store a scan in the first dataset root, unless it is there, to be registered."""
     threads, path = console.parts.threads, samples.place_of_scan(console.parts.settings)
-    created = await threads.start(samples.store_scan, who, path)
+    created = await threads.start(samples.store_scan, caller, path)
     name_resource(request.scope, samples.SCAN)
     return json_response(samples.SCAN_SPEC, 201 if created else 200)
 
 
 @router.get("/console/pipelines", FRONT)
-async def pipelines(console: Console, who: IdentityDep, after: After = "") -> Response:
+async def pipelines(console: Console, caller: IdentityDep, after: After = "") -> Response:
     """List the pipelines of the caller."""
     service = console.parts.pipelines
-    ids = await service.threads.start(service.pipelines.ids, who, after, PAGE)
+    ids = await service.threads.start(service.pipelines.ids, caller, after, PAGE)
     last = ids[-1] if len(ids) == PAGE else None
     return console.pages.answer("pipelines", pipelines=ids, after=last)
 
 
 @router.get("/console/pipelines/{ident}", FRONT)
-async def pipeline(console: Console, who: IdentityDep, ident: str) -> Response:
+async def pipeline(console: Console, caller: IdentityDep, ident: str) -> Response:
     """Show a pipeline, stage by stage, and its order."""
     service = console.parts.pipelines
 
     def look() -> dict[str, Any]:
-        with closing(service.pipelines.open(who, ident)) as opened:
+        with closing(service.pipelines.open(caller, ident)) as opened:
             described = opened.describe()
         return {"pipeline": described, "order": order_of(described)}
 
@@ -68,15 +68,15 @@ async def pipeline(console: Console, who: IdentityDep, ident: str) -> Response:
 
 
 @router.get("/console/portfolio", FRONT)
-async def portfolio(console: Console, who: IdentityDep, after: After = "") -> Response:
+async def portfolio(console: Console, caller: IdentityDep, after: After = "") -> Response:
     """List the loss sets of the caller, and runs that others can be made of."""
     parts, runs = console.parts, console.runs.runs
 
     def look() -> dict[str, Any]:
-        page = parts.portfolios.sets.page(who, after, PAGE)
+        page = parts.portfolios.sets.page(caller, after, PAGE)
         # Administrators get those of all owners of an id.
         last = page[-1].id if len(page) >= PAGE else None
-        found = (run for run in runs.page(who, "", _RUNS) if not runs.is_expired(run))
+        found = (run for run in runs.page(caller, "", _RUNS) if not runs.is_expired(run))
         done = [describe_briefly(run, 0) for run in found if run.state == "done"]
         sets = [known.describe() for known in page]
         for each in (sets, done):
@@ -87,15 +87,15 @@ async def portfolio(console: Console, who: IdentityDep, after: After = "") -> Re
 
 
 @router.get("/console/operations", FRONT)
-async def operations(console: Console, who: IdentityDep, drain: DrainDep) -> Response:
+async def operations(console: Console, caller: IdentityDep, drain: DrainDep) -> Response:
     """Show how the service is, and what of it is used."""
     parts = console.parts
-    values: dict[str, Any] = {"who": who, "settings": parts.settings, "threads": parts.width}
+    values: dict[str, Any] = {"who": caller, "settings": parts.settings, "threads": parts.width}
     values["readiness"] = await parts.readiness.describe(draining=drain.draining)
     values["problems"] = overview.problems((await asyncio.to_thread(parts.metrics.text)).decode())
-    values["quotas"] = await parts.threads.start(overview.quotas, parts, who)
+    values["quotas"] = await parts.threads.start(overview.quotas, parts, caller)
     values["keys"] = []
-    if who.is_admin:
+    if caller.is_admin:
         values["keys"] = await parts.threads.start(lambda: [*overview.keys(parts)])
     values["limits"] = overview.limits(parts.settings)
     return console.pages.answer("operations", **values)

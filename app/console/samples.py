@@ -59,13 +59,13 @@ def place_of_scan(settings: Settings) -> Path | None:
     return Path(roots[0], SCAN) if roots else None
 
 
-def store_scan(who: Identity, path: Path | None) -> bool:
+def store_scan(caller: Identity, path: Path | None) -> bool:
     """Store the scan; return whether it was not yet there. No file is ever replaced.
 
     Raises:
         PathRefusedError: the caller may not register it, or it cannot be stored there.
     """
-    if path is None or not who.may_register(SCAN, str(path)):
+    if path is None or not caller.may_register(SCAN, str(path)):
         raise PathRefusedError(
             f"you may not register {SCAN}, or there is no dataset root",
             hint="Start the service with --dataset-roots DIRECTORY, or ask for register:PATTERN",

@@ -105,7 +105,7 @@ class Catalogue:
         self._open: OrderedDict[_Key, Opened] = OrderedDict()
         self._lock = threading.Lock()
 
-    def register(self, who: Identity, values: Mapping[str, Any]) -> tuple[Opened, bool]:
+    def register(self, caller: Identity, values: Mapping[str, Any]) -> tuple[Opened, bool]:
         """Register a dataset, whose files must be readable.
 
         Returns:
@@ -118,7 +118,7 @@ class Catalogue:
             RecordExistsError: another dataset has its id.
         """
         spec = parse_dataset(values)
-        check_paths(who, self.roots, spec)
+        check_paths(caller, self.roots, spec)
         opened = self._opened(stored := replace(spec, sync_offset=spec.sync_offset or None))
         try:
             if isinstance(opened, OpenDataset):
@@ -130,7 +130,7 @@ class Catalogue:
                     # A declared 0 is stored only where the files say otherwise.
                     plain, opened = opened, self._opened(stored := spec)
                     plain.files.close()
-            key, created = self._record(who, spec, opened, stored)
+            key, created = self._record(caller, spec, opened, stored)
         except BaseException:
             opened.files.close()
             raise
@@ -139,16 +139,16 @@ class Catalogue:
         return shared, created
 
     def _record(
-        self, who: Identity, spec: DatasetSpec, opened: Opened, stored: DatasetSpec
+        self, caller: Identity, spec: DatasetSpec, opened: Opened, stored: DatasetSpec
     ) -> tuple[_Key, bool]:
         """Store an entry with what its files hold; return where, and whether it is new."""
         if spec.id in self._entries:
-            if who.may_read(spec.id) and self._entries[spec.id] == spec:
+            if caller.may_read(spec.id) and self._entries[spec.id] == spec:
                 return (_FIXED, spec.id), False
             raise RecordExistsError(
                 f"the server's catalogue has another dataset {spec.id!r}", hint="Give another id"
             )
-        key = who.owner, spec.id
+        key = caller.owner, spec.id
         opened.spec = replace(stored, registered=opened.layout)
         try:
             return key, self._registered.create(
@@ -165,11 +165,11 @@ class Catalogue:
             opened.check_registered()
             return key, False
 
-    def delete(self, who: Identity, ident: str, owner: str | None = None) -> None:
+    def delete(self, caller: Identity, ident: str, owner: str | None = None) -> None:
         """Delete a dataset from the namespace of its owner; files stay as they are.
 
         Args:
-            who: the caller.
+            caller: the caller.
             ident: id of the dataset.
             owner: whose dataset, for ``admin``; None for the one that ``spec`` finds.
 
@@ -179,7 +179,9 @@ class Catalogue:
         """
         if ident in self._entries:
             raise _missing(ident)
-        key = self._find(who.acting_for(owner) if owner and who.is_admin else who, ident)[0]
+        key = self._find(caller.acting_for(owner) if owner and caller.is_admin else caller, ident)[
+            0
+        ]
         try:
             self._registered.delete(*key)
         except RecordMissingError as e:
@@ -189,25 +191,27 @@ class Catalogue:
         if evicted is not None:
             evicted.forget()
 
-    def spec(self, who: Identity, ident: str) -> DatasetSpec:
+    def spec(self, caller: Identity, ident: str) -> DatasetSpec:
         """Look up the entry of a dataset.
 
         Raises:
             NotFoundError: the caller has no such dataset.
             RecordConflictError: several other owners have one; only for ``admin``.
         """
-        return self._find(who, ident)[1]
+        return self._find(caller, ident)[1]
 
-    def _find(self, who: Identity, ident: str) -> tuple[_Key, DatasetSpec]:
+    def _find(self, caller: Identity, ident: str) -> tuple[_Key, DatasetSpec]:
         """Return where the entry of a dataset is, and the entry."""
         if ident in self._entries:
-            if not who.may_read(ident):
+            if not caller.may_read(ident):
                 raise _missing(ident)
             return (_FIXED, ident), self._entries[ident]
         try:
-            return (who.owner, ident), _parsed(self._registered.record(who.owner, ident).value)
+            return (caller.owner, ident), _parsed(
+                self._registered.record(caller.owner, ident).value
+            )
         except RecordMissingError as e:
-            others = self._registered.of_anyone(ident) if who.is_admin else []
+            others = self._registered.of_anyone(ident) if caller.is_admin else []
             if not others:
                 raise _missing(ident) from e
         if len(others) > 1:
@@ -219,7 +223,7 @@ class Catalogue:
 
     def ids(
         self,
-        who: Identity,
+        caller: Identity,
         after: str = "",
         limit: int = 1000,
         owner: str | None = None,
@@ -228,24 +232,26 @@ class Catalogue:
         """List up to ``limit`` ids after ``after``, in order.
 
         Args:
-            who: the caller.
+            caller: the caller.
             after: list only ids after this one.
             limit: maximum number of ids.
             owner: whose datasets, for ``admin``; None for everybody's.
             prefix: list only ids that begin so.
         """
-        if not who.is_admin:
-            own = self._registered.ids(who.owner, after, limit, prefix=prefix)
+        if not caller.is_admin:
+            own = self._registered.ids(caller.owner, after, limit, prefix=prefix)
         elif owner:
             return self._registered.ids(owner, after, limit, prefix=prefix)
         else:
             own = self._registered.all_ids(after, limit, prefix=prefix)
-        fixed = (i for i in self._entries if i > after and i.startswith(prefix) and who.may_read(i))
+        fixed = (
+            i for i in self._entries if i > after and i.startswith(prefix) and caller.may_read(i)
+        )
         return sorted({*own, *fixed})[:limit]
 
-    def notice_for(self, who: Identity) -> str | None:
+    def notice_for(self, caller: Identity) -> str | None:
         """Return why datasets are missing that a caller may expect in a list; None if none is."""
-        clashes = [ident for ident in self.clashes if who.may_read(ident)]
+        clashes = [ident for ident in self.clashes if caller.may_read(ident)]
         notices = [] if self.notice is None else [self.notice]
         if clashes:
             named = ", ".join(repr(name) for name in self.clashes[clashes[0]][:_NAMED])
@@ -256,7 +262,7 @@ class Catalogue:
             )
         return "; ".join(notices) or None
 
-    def open(self, who: Identity, ident: str) -> OpenDataset:
+    def open(self, caller: Identity, ident: str) -> OpenDataset:
         """Open an array dataset in the current state of its files; the caller closes it.
 
         Raises:
@@ -264,7 +270,7 @@ class Catalogue:
             InvalidOptionError: the dataset holds items rather than an array.
             CoreError, ServiceError: the files are missing or no longer fit the entry.
         """
-        opened = self.open_any(who, ident)
+        opened = self.open_any(caller, ident)
         if isinstance(opened, OpenItems):
             opened.close()
             raise InvalidOptionError(
@@ -273,11 +279,11 @@ class Catalogue:
             )
         return opened
 
-    def open_any(self, who: Identity, ident: str, *, grown: bool = True) -> Opened:
+    def open_any(self, caller: Identity, ident: str, *, grown: bool = True) -> Opened:
         """Open a dataset in the current state of its files; the caller closes it.
 
         Args:
-            who: the caller.
+            caller: the caller.
             ident: id of the dataset.
             grown: whether to include what a growing dataset gained since it was cached.
 
@@ -285,7 +291,7 @@ class Catalogue:
             NotFoundError: the caller has no such dataset.
             CoreError, ServiceError: the files are missing or no longer fit the entry.
         """
-        key, spec = self._find(who, ident)
+        key, spec = self._find(caller, ident)
         with self._lock:
             cached = self._open.get(key)
             # Shared under the lock: another thread may evict and close it at any time.

@@ -22,25 +22,25 @@ from .spec import DatasetSpec
 _EVERYTHING = "register:*"
 
 
-def check_paths(who: Identity, roots: Roots, spec: DatasetSpec) -> None:
+def check_paths(caller: Identity, roots: Roots, spec: DatasetSpec) -> None:
     """Check that an identity may register all files that an entry names.
 
     Raises:
         PathRefusedError: it may not, or a path leads out of the roots.
         FileMissingError, TooLargeError, InvalidOptionError, BusyError: see Roots.expand.
     """
-    if _EVERYTHING in who.scopes:
+    if _EVERYTHING in caller.scopes:
         return
     tops = (*roots.roots, *(bucket.address for bucket in roots.buckets))
     for name in _names(spec):
         for path in _absolute(roots, name):
-            _check(who, tops, path, name)
+            _check(caller, tops, path, name)
         real_roots = (*map(os.path.realpath, roots.roots), *tops)
         for path in real_paths(roots, name):
-            _check(who, real_roots, path, name)
+            _check(caller, real_roots, path, name)
 
 
-def list_files(who: Identity, roots: Roots, path: str) -> dict[str, bool]:
+def list_files(caller: Identity, roots: Roots, path: str) -> dict[str, bool]:
     """List a directory for who may register all that is in it: names, and which are directories.
 
     Names are sorted by the numbers in them. There are none of a bucket, nor outside of the roots.
@@ -50,7 +50,7 @@ def list_files(who: Identity, roots: Roots, path: str) -> dict[str, bool]:
         TooLargeError: there are too many entries to look at.
         BusyError: too many files are open.
     """
-    if _EVERYTHING not in who.scopes:
+    if _EVERYTHING not in caller.scopes:
         raise PathRefusedError(
             "the API key may register some files only, and so not list them",
             hint="Type their paths, or ask for register:*",
@@ -78,9 +78,9 @@ def _absolute(roots: Roots, name: str) -> list[str]:
     return below + [os.path.normpath(f"{top}/{name}") for top in roots.roots]
 
 
-def _check(who: Identity, tops: tuple[str, ...], path: str, name: str) -> None:
+def _check(caller: Identity, tops: tuple[str, ...], path: str, name: str) -> None:
     below = [path.removeprefix(f"{top}/") for top in tops if path.startswith(f"{top}/")]
-    if not who.may_register(path, *below):
+    if not caller.may_register(path, *below):
         raise PathRefusedError(
             f"the API key may not register {name[:200]!r}",
             hint="Use a path that a register: scope of the key covers",

@@ -17,7 +17,7 @@ from app.errors import NotFoundError
 from app.http.addresses import Addresses
 from app.http.dependencies import IdentityDep, Routes
 from app.http.identity import ADMIN, Identity, identity_of, require
-from app.http.json_bodies import JsonBodies, json_response, send_made
+from app.http.json_bodies import JsonBodies, json_response, send_resource
 from app.http.openapi import NOT_MODIFIED, content_response, json_body, problem_responses
 from app.server.lanes.table import FRONT, LONG
 from app.server.responses import Exchange, ExchangeResponse
@@ -56,9 +56,9 @@ Owner = Annotated[
 ]
 
 
-def _check_owner(who: Identity, owner: str | None) -> None:
-    if owner not in {None, who.owner}:
-        require(who, ADMIN)
+def _check_owner(caller: Identity, owner: str | None) -> None:
+    if owner not in {None, caller.owner}:
+        require(caller, ADMIN)
 
 
 @router.get("", FRONT, responses=_JSON | _PROBLEMS)
@@ -70,11 +70,11 @@ async def list_datasets(
     owner: Owner = None,
 ) -> Response:
     """List the ids of the datasets, in order."""
-    who = identity_of(request.scope)
-    _check_owner(who, owner)
-    ids = await datasets.threads.start(datasets.catalogue.ids, who, after, limit, owner)
+    caller = identity_of(request.scope)
+    _check_owner(caller, owner)
+    ids = await datasets.threads.start(datasets.catalogue.ids, caller, after, limit, owner)
     page = {"datasets": ids, "after": ids[-1] if len(ids) == limit else None}
-    notice = datasets.catalogue.notice_for(who)
+    notice = datasets.catalogue.notice_for(caller)
     if notice is not None:
         page["notice"] = notice
     return json_response(page)
@@ -93,18 +93,18 @@ async def list_datasets(
     responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
 )
 async def register_dataset(
-    datasets: DatasetService, request: Request, who: IdentityDep
+    datasets: DatasetService, request: Request, caller: IdentityDep
 ) -> ExchangeResponse:
     """Register files under the roots as a dataset; registering them again returns it."""
 
     async def handle(exchange: Exchange) -> None:
-        async with datasets.bodies.read(exchange, who, _MAX_BODY) as values:
+        async with datasets.bodies.read(exchange, caller, _MAX_BODY) as values:
             register = datasets.catalogue.register
-            opened, created = await datasets.threads.start(register, who, values)
+            opened, created = await datasets.threads.start(register, caller, values)
             with closing(opened):
                 description = opened.describe()
             at = (request.scope, datasets.addresses, f"/v1/datasets/{opened.spec.id}")
-            await send_made(exchange, *at, description, created)
+            await send_resource(exchange, *at, description, created)
 
     return ExchangeResponse(handle)
 
@@ -112,10 +112,10 @@ async def register_dataset(
 @router.get("/{ident}", FRONT, responses=_JSON | _PROBLEMS)
 async def dataset(datasets: DatasetService, ident: str, request: Request) -> Response:
     """Describe a dataset: shape, axes, dtype, files, metadata and fingerprint."""
-    who = identity_of(request.scope)
+    caller = identity_of(request.scope)
 
     def describe() -> dict[str, Any]:
-        with closing(datasets.catalogue.open_any(who, ident)) as opened:
+        with closing(datasets.catalogue.open_any(caller, ident)) as opened:
             return opened.describe()
 
     return json_response(await datasets.threads.start(describe))
@@ -123,22 +123,22 @@ async def dataset(datasets: DatasetService, ident: str, request: Request) -> Res
 
 @router.delete("/{ident}", FRONT, responses=_PROBLEMS)
 async def delete_dataset(
-    datasets: DatasetService, ident: str, who: IdentityDep, owner: Owner = None
+    datasets: DatasetService, ident: str, caller: IdentityDep, owner: Owner = None
 ) -> Response:
     """Forget a registered dataset; its files stay, and streams that run over it finish."""
-    _check_owner(who, owner)
-    await datasets.threads.start(datasets.catalogue.delete, who, ident, owner)
+    _check_owner(caller, owner)
+    await datasets.threads.start(datasets.catalogue.delete, caller, ident, owner)
     return Response(status_code=204)
 
 
 @router.get("/{ident}/files/{number}", LONG, responses=_OCTETS | NOT_MODIFIED | _PROBLEMS)
 async def dataset_file(
-    datasets: DatasetService, ident: str, number: int, request: Request, who: IdentityDep
+    datasets: DatasetService, ident: str, number: int, request: Request, caller: IdentityDep
 ) -> ExchangeResponse:
     """Send a file of a dataset unconverted: the whole file, or a byte range."""
 
     async def handle(exchange: Exchange) -> None:
-        opened = await datasets.threads.start(datasets.catalogue.open_any, who, ident)
+        opened = await datasets.threads.start(datasets.catalogue.open_any, caller, ident)
         with closing(opened):
             whole = _file(opened, number)
             body = request.method != "HEAD"

@@ -53,11 +53,11 @@ class Scheduler:
 
     def _context(self) -> ssl.SSLContext | None:
         try:
-            made: ssl.SSLContext | None
-            made = self.security().get_connection_args("client").get("ssl_context")
+            context: ssl.SSLContext | None
+            context = self.security().get_connection_args("client").get("ssl_context")
         except OSError as e:
             raise ValueError(f"{_FILES} cannot be used: {e}") from e
-        return made
+        return context
 
     def _shake_hands(self, context: ssl.SSLContext, plain: socket.socket) -> None:
         try:

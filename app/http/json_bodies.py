@@ -56,7 +56,7 @@ class JsonBodies:
 
     @contextlib.asynccontextmanager
     async def read(
-        self, exchange: Exchange, who: Identity, limit: int, *, optional: bool = False
+        self, exchange: Exchange, caller: Identity, limit: int, *, optional: bool = False
     ) -> AsyncIterator[Mapping[str, Any]]:
         """Read the JSON object in a request's body.
 
@@ -69,7 +69,7 @@ class JsonBodies:
             StalledError, FramingError: the body did not arrive whole.
             BusyError, ShareExceededError: there is no memory for it.
         """
-        with self._ledger.hold(who.payer, 0, PURPOSE) as hold:
+        with self._ledger.hold(caller.payer, 0, PURPOSE) as hold:
             text = await read_whole(
                 exchange.body, hold, decoder(None, limit), self._rate, self._threads
             )
@@ -195,10 +195,15 @@ async def send_json(
     await exchange.end(data)
 
 
-async def send_made(  # noqa: PLR0913, PLR0917 - what the answer says
-    exchange: Exchange, scope: Scope, addresses: Addresses, path: str, made: object, created: bool
+async def send_resource(  # noqa: PLR0913, PLR0917 - what the answer says
+    exchange: Exchange,
+    scope: Scope,
+    addresses: Addresses,
+    path: str,
+    resource: object,
+    created: bool,
 ) -> None:
     """Send a resource that was created, or was there, with its address; the path ends in its id."""
     name_resource(scope, path.rpartition("/")[2])
     headers = {"Location": addresses.of(scope, path)}
-    await send_json(exchange, made, 201 if created else 200, headers)
+    await send_json(exchange, resource, 201 if created else 200, headers)

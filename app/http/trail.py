@@ -85,7 +85,7 @@ def record(
     """
     change = CHANGES.get((scope["method"], route))
     code, request_id = problem_noted(scope), scope["thalweg.request_id"]
-    who = {} if identity is None else {"owner": identity.owner, "key_id": identity.key_id}
+    names = {} if identity is None else {"owner": identity.owner, "key_id": identity.key_id}
     if change is not None:
         params = dict(scope.get("path_params") or {})
         ident = scope.get(_NAMED) if change.ident is None else params.pop(change.ident)
@@ -99,14 +99,14 @@ def record(
             id=ident,
             **further,
             result=_result(change, status),
-            **who,
+            **names,
             **refusal,
             request_id=request_id,
         )
     elif status in _REFUSALS:
         client = scope.get("client")
         audit.write_refusal(
-            **who,
+            **names,
             status=status,
             code=code,
             method=scope["method"],

@@ -108,11 +108,11 @@ class Inputs:
         self._parsed: Kept[Any] = Kept(ledger, _CACHED_BYTES, _CACHED)
         self._parsing = threading.Lock()
 
-    def put(self, who: Identity, kind: str, data: bytes, periods: int | None = None) -> Receipt:
+    def put(self, caller: Identity, kind: str, data: bytes, periods: int | None = None) -> Receipt:
         """Check a file and store it for the caller.
 
         Args:
-            who: the caller.
+            caller: the caller.
             kind: one of KINDS.
             data: content of the file, which the caller is charged for.
             periods: number of periods, for an occurrence csv.
@@ -124,13 +124,13 @@ class Inputs:
             StorageFullError: the file cannot be stored.
         """
         # One at a time, because parsing takes several times the memory of the file.
-        with self._content(who, kind, data) as content, self._parsing:
+        with self._content(caller, kind, data) as content, self._parsing:
             _check(kind, content, periods)
         del content
         digest = digest_of(data)
         ident = input_id(kind, digest)
         receipt, new = self._owners.put(
-            who.owner,
+            caller.owner,
             ident,
             len(data),
             store=partial(self._store.put, kind, digest, data),
@@ -140,7 +140,7 @@ class Inputs:
         # Whether others have the file too is not for the caller to know.
         return replace(receipt, created=new or receipt.created)
 
-    def delete(self, who: Identity, kind: str, digest: str) -> None:
+    def delete(self, caller: Identity, kind: str, digest: str) -> None:
         """Remove the caller from the owners of a file, and the file with the last of them.
 
         Raises:
@@ -148,10 +148,10 @@ class Inputs:
         """
         try:
             self._owners.delete(
-                who.owner,
+                caller.owner,
                 input_id(kind, digest),
                 partial(self._store.remove, kind, digest),
-                everyone=who.is_admin,
+                everyone=caller.is_admin,
             )
         except RecordMissingError as e:
             raise NotFoundError(f"there is no {kind} input {digest[:80]!r}") from e
@@ -160,11 +160,11 @@ class Inputs:
         """Whether an owner has a file that is stored."""
         return self._owners.has(owner, input_id(kind, digest)) and self._store.has(kind, digest)
 
-    def parsed(self, who: Identity, kind: str, text: str) -> Any:  # noqa: ANN401 - of its parser
+    def parsed(self, caller: Identity, kind: str, text: str) -> Any:  # noqa: ANN401 - of its parser
         """Return what the file with this digest says, or a list where the kind has lists.
 
         Args:
-            who: the caller.
+            caller: the caller.
             kind: one of ``KINDS`` but occurrences.
             text: a digest; or the list.
 
@@ -181,9 +181,9 @@ class Inputs:
         def parse(content: Data) -> Any:  # noqa: ANN401 - as above
             return parse_input(kind, content)
 
-        return self._parsed_file(who, kind, _digest(text, kind), None, parse)
+        return self._parsed_file(caller, kind, _digest(text, kind), None, parse)
 
-    def occurrence(self, who: Identity, text: str, periods: int | None) -> Occurrence:
+    def occurrence(self, caller: Identity, text: str, periods: int | None) -> Occurrence:
         """Return the occurrences in the file with this digest.
 
         Raises:
@@ -202,16 +202,16 @@ class Inputs:
                     e.message, hint="Correct no_of_periods", option="no_of_periods"
                 ) from e
 
-        occurrence: Occurrence = self._parsed_file(who, "occurrence", digest, periods, parse)
+        occurrence: Occurrence = self._parsed_file(caller, "occurrence", digest, periods, parse)
         return occurrence
 
     def summary_sets(
-        self, who: Identity, xref: str, risks: str | None, requested: tuple[int, ...] | None
+        self, caller: Identity, xref: str, risks: str | None, requested: tuple[int, ...] | None
     ) -> SummarySets:
         """Return the summary sets of the xref with this digest.
 
         Args:
-            who: the caller.
+            caller: the caller.
             xref: digest of a summary xref.
             risks: digest of a summary map, None for none.
             requested: ids of sets, None for all.
@@ -220,11 +220,11 @@ class Inputs:
             InvalidOptionError, TooLargeError: a text is not a digest; or as ``choose_sets``.
             InputGoneError: there is no such file.
         """
-        parsed_xref = self.parsed(who, "summary_xref", xref)
-        parsed_map = None if risks is None else self.parsed(who, "summary_map", risks)
+        parsed_xref = self.parsed(caller, "summary_xref", xref)
+        parsed_map = None if risks is None else self.parsed(caller, "summary_map", risks)
 
         def build() -> tuple[SummarySets, int]:
-            with self._ledger.hold(who.payer, _SETS_BYTES * len(parsed_xref.ids), PURPOSE):
+            with self._ledger.hold(caller.payer, _SETS_BYTES * len(parsed_xref.ids), PURPOSE):
                 sets = choose_sets(parsed_xref, requested, parsed_map)
             return sets, sum(array.nbytes for array in sets.places)
 
@@ -233,11 +233,16 @@ class Inputs:
         return sets
 
     def _parsed_file(
-        self, who: Identity, kind: str, digest: str, extra: int | None, parse: Callable[[Data], Any]
+        self,
+        caller: Identity,
+        kind: str,
+        digest: str,
+        extra: int | None,
+        parse: Callable[[Data], Any],
     ) -> Any:  # noqa: ANN401 - the result of parse
-        if not self._owners.has(who.owner, input_id(kind, digest)):
-            self._check_kind(who, kind, digest)
-            if not who.is_admin:
+        if not self._owners.has(caller.owner, input_id(kind, digest)):
+            self._check_kind(caller, kind, digest)
+            if not caller.is_admin:
                 raise gone(kind, digest)
         read = False
 
@@ -246,8 +251,8 @@ class Inputs:
             read = True
             data = self._store.read(kind, digest)
             with (
-                self._ledger.hold(who.payer, len(data), PURPOSE),
-                self._content(who, kind, data) as content,
+                self._ledger.hold(caller.payer, len(data), PURPOSE),
+                self._content(caller, kind, data) as content,
             ):
                 parsed = parse(content)
             texts = _KEPT_TEXT if kind in _TEXTS else 1
@@ -258,22 +263,22 @@ class Inputs:
             self._store.touch(kind, digest)
         return parsed
 
-    def _check_kind(self, who: Identity, kind: str, digest: str) -> None:
+    def _check_kind(self, caller: Identity, kind: str, digest: str) -> None:
         """Raise ``InputGoneError`` if the caller has a file as another input than this one."""
         for name in KINDS:
-            if self._owners.has(who.owner, input_id(name, digest)):
+            if self._owners.has(caller.owner, input_id(name, digest)):
                 hint = f"Give it as {name}, or the digest of a file that was stored as {kind}"
                 raise InputGoneError(f"{digest} is of the input {name}, not {kind}", hint=hint)
 
     @contextmanager
-    def _content(self, who: Identity, kind: str, data: bytes) -> Iterator[Data]:
+    def _content(self, caller: Identity, kind: str, data: bytes) -> Iterator[Data]:
         """The content of a file, with memory for it and what is parsed of it until the end.
 
         Raises:
             InputError: the content is not valid; its source is the kind.
             BusyError, ShareExceededError, TooLargeError: there is no memory or decoder left.
         """
-        with self._ledger.hold(who.payer, 0, PURPOSE) as hold, _named(kind):
+        with self._ledger.hold(caller.payer, 0, PURPOSE) as hold, _named(kind):
             content: Data = data
             if data.startswith(MAGIC):
                 if self._decoders is None:

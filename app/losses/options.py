@@ -45,7 +45,11 @@ class PostOptions:
 
 
 def read_options(
-    who: Identity, reports: tuple[str, ...], query: LossQuery, headers: Headers, losses: LossService
+    caller: Identity,
+    reports: tuple[str, ...],
+    query: LossQuery,
+    headers: Headers,
+    losses: LossService,
 ) -> PostOptions:
     """Check all options before the body is read.
 
@@ -75,7 +79,7 @@ def read_options(
             "duplex does not work for a picture, which shows the whole run", option="duplex"
         )
     request = read_request(
-        who,
+        caller,
         PICTURES[reports[0]] if drawn else reports,
         query,
         losses,
@@ -94,9 +98,9 @@ def read_options(
         _check_one_set(form, request.sets)
     if query.after is not None:
         require_whole_stream(request.tables, "and a token continues within one")
-    _admit(who, request, losses)
+    _admit(caller, request, losses)
     return PostOptions(
-        who.payer,
+        caller.payer,
         request,
         form,
         answer_coding(headers),
@@ -110,13 +114,13 @@ def read_options(
 _OF_PICTURES = frozenset({"theme", "plot_tvar", "perspective", "currency"})
 
 
-def _admit(who: Identity, request: LossRequest, losses: LossService) -> None:
+def _admit(caller: Identity, request: LossRequest, losses: LossService) -> None:
     """Refuse sums that may need too much, as far as they are known; see ``Admission``."""
     occurrence = request.inputs.occurrence
     count = 0
     if occurrence is not None and request.expect_samples is not None:
         count = len(occurrence.event_ids)
-    with losses.ledger.hold(who.payer, _INDEXED_BYTES * count, "posts"):
+    with losses.ledger.hold(caller.payer, _INDEXED_BYTES * count, "posts"):
         losses.admission.admit(request)
 
 
@@ -143,7 +147,7 @@ def read_run_options(query: PassOptions) -> RunOptions:
 
 
 def read_request(  # noqa: PLR0913 - each is another part of the request
-    who: Identity,
+    caller: Identity,
     reports: tuple[str, ...],
     query: LossQuery,
     losses: LossService,
@@ -160,10 +164,10 @@ def read_request(  # noqa: PLR0913 - each is another part of the request
     return LossRequest(
         reports=reports,
         policy=read_policy(query, losses),
-        inputs=_read_inputs(who, query, losses.inputs),
+        inputs=_read_inputs(caller, query, losses.inputs),
         options=read_run_options(query),
-        sets=_read_sets(who, query, losses.inputs),
-        info=None if info is None else losses.inputs.parsed(who, "summary_info", info),
+        sets=_read_sets(caller, query, losses.inputs),
+        info=None if info is None else losses.inputs.parsed(caller, "summary_info", info),
         named=_named(query),
         selection=parse_selection(query.summary_ids, query.event_ids),
         expect_events=query.expect_events,
@@ -187,21 +191,21 @@ def _picture(query: LossQuery, form: str, request: LossRequest) -> PictureOption
     )
 
 
-def _read_inputs(who: Identity, query: LossQuery, stored: Inputs) -> ReportInputs:
+def _read_inputs(caller: Identity, query: LossQuery, stored: Inputs) -> ReportInputs:
     """Read the auxiliary files that the query names, and the lists in it."""
     if query.no_of_periods is not None and query.occurrence is None:
         raise InvalidOptionError("no_of_periods requires occurrence", option="no_of_periods")
     parsed = {
-        name: stored.parsed(who, name, text)
+        name: stored.parsed(caller, name, text)
         for name in ("quantiles", "event_rates", "periods", "return_periods")
         if (text := getattr(query, name)) is not None
     }
     if query.occurrence is not None:
-        parsed["occurrence"] = stored.occurrence(who, query.occurrence, query.no_of_periods)
+        parsed["occurrence"] = stored.occurrence(caller, query.occurrence, query.no_of_periods)
     return ReportInputs(**parsed)
 
 
-def _read_sets(who: Identity, query: LossQuery, stored: Inputs) -> SummarySets | None:
+def _read_sets(caller: Identity, query: LossQuery, stored: Inputs) -> SummarySets | None:
     """Read the summary sets that the query names.
 
     Raises:
@@ -223,7 +227,7 @@ def _read_sets(who: Identity, query: LossQuery, stored: Inputs) -> SummarySets |
             option="expect_summaries",
         )
     requested = None if query.sets is None else parse_sets(query.sets)
-    return stored.summary_sets(who, query.summary_xref, query.summary_map, requested)
+    return stored.summary_sets(caller, query.summary_xref, query.summary_map, requested)
 
 
 def _check_info(form: str) -> None:

@@ -212,12 +212,12 @@ async def put_input(
     name: InputName,
     query: Annotated[InputQuery, Query()],
     request: Request,
-    who: IdentityDep,
+    caller: IdentityDep,
 ) -> ExchangeResponse:
     """Store an auxiliary file; queries refer to it by its digest."""
 
     async def handle(exchange: Exchange) -> None:
-        answer, created = await receive_input(exchange, request, losses, who, name, query)
+        answer, created = await receive_input(exchange, request, losses, caller, name, query)
         await send_json(exchange, answer.model_dump(), 201 if created else 200)
 
     return ExchangeResponse(handle)
@@ -225,7 +225,7 @@ async def put_input(
 
 @asynccontextmanager
 async def receive_file(
-    exchange: Exchange, request: Request, losses: LossService, who: Identity
+    exchange: Exchange, request: Request, losses: LossService, caller: Identity
 ) -> AsyncIterator[bytearray]:
     """Provide the file in a request's body, decoded, and its memory until the end of the block.
 
@@ -233,7 +233,7 @@ async def receive_file(
         ServiceError: it is too large, too slow, or in no known coding.
     """
     coding = joined(request.headers, "content-encoding")
-    with losses.ledger.hold(who.payer, 0, "inputs") as hold:
+    with losses.ledger.hold(caller.payer, 0, "inputs") as hold:
         try:
             decode = decoder(coding, losses.max_input, hold.grow, MAX_INPUT)
             data = await read_whole(exchange.body, hold, decode, losses.rate, losses.threads)
@@ -247,7 +247,7 @@ async def receive_input(
     exchange: Exchange,
     request: Request,
     losses: LossService,
-    who: Identity,
+    caller: Identity,
     name: str,
     query: InputQuery,
 ) -> tuple[InputAnswer, bool]:
@@ -257,7 +257,7 @@ async def receive_input(
         CoreError, ServiceError: it is invalid, did not arrive whole, or cannot be stored.
     """
     declared = (joined(request.headers, "content-type") or "").partition(";")[0].strip().lower()
-    async with receive_file(exchange, request, losses, who) as data:
+    async with receive_file(exchange, request, losses, caller) as data:
         if declared == MEDIA_TYPE and not data.startswith(MAGIC):
             raise InputError(
                 "its Content-Type is parquet, but it does not begin with PAR1",
@@ -270,7 +270,7 @@ async def receive_input(
 
         def store() -> Receipt:
             # A copy of a hundred megabytes would keep the event loop for tens of milliseconds.
-            return losses.inputs.put(who, name, bytes(data), query.no_of_periods)
+            return losses.inputs.put(caller, name, bytes(data), query.no_of_periods)
 
         stored = await losses.threads.start(store)
         name_resource(request.scope, stored.digest)
@@ -287,8 +287,8 @@ async def receive_input(
     "/{name}/{digest}", FRONT, responses=problem_responses(400, 401, 403, 404, 422, 503)
 )
 async def delete_input(
-    losses: LossService, name: InputName, digest: str, who: IdentityDep
+    losses: LossService, name: InputName, digest: str, caller: IdentityDep
 ) -> Response:
     """Delete an auxiliary file; it stays stored for others who have put it too."""
-    await losses.threads.start(losses.inputs.delete, who, name, digest)
+    await losses.threads.start(losses.inputs.delete, caller, name, digest)
     return Response(status_code=204)

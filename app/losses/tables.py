@@ -244,5 +244,5 @@ def table_encoder(
         return _Plain(BinEncoder())
     from .arrow_tables import ArrowEncoder, ParquetEncoder  # noqa: PLC0415 - takes a tenth of a second
 
-    made = ArrowEncoder if name == "arrow" else ParquetEncoder
-    return made(report, float_width, joined)
+    encoder = ArrowEncoder if name == "arrow" else ParquetEncoder
+    return encoder(report, float_width, joined)

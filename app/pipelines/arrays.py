@@ -110,12 +110,12 @@ class FramesSource(_ArrayItems):
         if not len(positions):
             return empty_block(self.schema)
         places = self.places(positions)
-        made: Mapping[str, Callable[[], Array]] = {
+        columns: Mapping[str, Callable[[], Array]] = {
             "data": lambda: self._read(places),
             "index": lambda: places,
             "nav": lambda: np.stack(np.unravel_index(places, self.scan), axis=1),
         }
-        return {field.name: made[field.name]() for field in self.schema}
+        return {field.name: columns[field.name]() for field in self.schema}
 
     def _read(self, places: Indices) -> Array:
         shape = (len(places),)

@@ -172,7 +172,7 @@ class Pipelines:
         self._built: OrderedDict[_BuiltKey, OpenPipeline] = OrderedDict()
         self._lock = threading.Lock()
 
-    def register(self, who: Identity, values: Mapping[str, Any]) -> tuple[OpenPipeline, bool]:
+    def register(self, caller: Identity, values: Mapping[str, Any]) -> tuple[OpenPipeline, bool]:
         """Register a pipeline under its digest, for the caller.
 
         A registered pipeline keeps its pins while its data is unchanged. If the data
@@ -189,30 +189,30 @@ class Pipelines:
         spec = parse_pipeline(values)
         ident = spec.digest.hex()
         for _ in range(_ATTEMPTS):
-            seen = self._seen(who, ident)
+            seen = self._seen(caller, ident)
             try:
-                return self._open(who, self._own(who, ident), None), False
+                return self._open(caller, self._own(caller, ident), None), False
             except NotFoundError:
                 pass
             except DataChangedError:
-                self._forget(who.owner, ident)
-            opened, registered = self._pin(who, spec, ident)
+                self._forget(caller.owner, ident)
+            opened, registered = self._pin(caller, spec, ident)
             raced = suppress(RecordExistsError, RecordConflictError, RecordMissingError)
             with raced, on_error(opened.close):
-                self._store_record(who, registered, seen)
-                self._cache(who, opened)
+                self._store_record(caller, registered, seen)
+                self._cache(caller, opened)
                 return opened, True
         raise BusyError("other requests are registering the pipeline", retry_after=1)
 
-    def _seen(self, who: Identity, ident: str) -> OwnedRecord | None:
+    def _seen(self, caller: Identity, ident: str) -> OwnedRecord | None:
         """Return the present record; None if there is none."""
         try:
-            return self._records.get(who.owner, ident)
+            return self._records.get(caller.owner, ident)
         except RecordMissingError:
             return None
 
     def _store_record(
-        self, who: Identity, registered: Registered, seen: OwnedRecord | None
+        self, caller: Identity, registered: Registered, seen: OwnedRecord | None
     ) -> None:
         """Create the record, or replace the previous one.
 
@@ -221,30 +221,30 @@ class Pipelines:
         """
         value = registered.to_json()
         if seen is None:
-            self._records.insert(who.owner, registered.ident, value)
+            self._records.insert(caller.owner, registered.ident, value)
         else:
             self._records.replace(seen, value)
 
     def _pin(
-        self, who: Identity, spec: PipelineSpec, ident: str
+        self, caller: Identity, spec: PipelineSpec, ident: str
     ) -> tuple[OpenPipeline, Registered]:
         """Build a pipeline over the current data, and the record that pins it."""
         issued = datetime.fromtimestamp(int(time.time()) // 60 * 60, UTC)
-        opened = self._build(who, spec, {}, issued)
+        opened = self._build(caller, spec, {}, issued)
         sources = tuple(source.describe() for source in opened.sources)
         return opened, Registered(ident, spec, sources, opened.tokens.fingerprint, issued)
 
-    def ids(self, who: Identity, after: str = "", limit: int = 1000) -> list[str]:
+    def ids(self, caller: Identity, after: str = "", limit: int = 1000) -> list[str]:
         """List up to ``limit`` ids after ``after``, in order; everybody's for ``admin``."""
-        if who.is_admin:
+        if caller.is_admin:
             return self._records.all_ids(after, limit)
-        return self._records.ids(who.owner, after, limit)
+        return self._records.ids(caller.owner, after, limit)
 
-    def open(self, who: Identity, ident: str, after: str | None = None) -> OpenPipeline:
+    def open(self, caller: Identity, ident: str, after: str | None = None) -> OpenPipeline:
         """Open a pipeline at a position; the caller closes it.
 
         Args:
-            who: the caller.
+            caller: the caller.
             ident: id of the pipeline.
             after: token to continue after; None to start at the beginning.
 
@@ -258,38 +258,38 @@ class Pipelines:
             CoreError, ServiceError: the data cannot be read.
         """
         try:
-            registered = self._own(who, ident)
+            registered = self._own(caller, ident)
         except RecordMissingError as e:
-            others = self._records.of_anyone(ident) if who.is_admin else []
+            others = self._records.of_anyone(ident) if caller.is_admin else []
             if not others:
                 raise _missing(ident) from e
-            who = who.acting_for(others[0].owner)
-            registered = self._own(who, ident)
-        return self._open(who, registered, after)
+            caller = caller.acting_for(others[0].owner)
+            registered = self._own(caller, ident)
+        return self._open(caller, registered, after)
 
-    def delete(self, who: Identity, ident: str) -> None:
+    def delete(self, caller: Identity, ident: str) -> None:
         """Delete a pipeline; ``admin`` deletes one of others for all of its owners.
 
         Raises:
             NotFoundError: the caller has no such pipeline.
         """
         try:
-            owners = self._records.remove(who.owner, ident, everyone=who.is_admin)
+            owners = self._records.remove(caller.owner, ident, everyone=caller.is_admin)
         except RecordMissingError as e:
             raise _missing(ident) from e
         for owner in owners:
             self._forget(owner, ident)
 
-    def _own(self, who: Identity, ident: str) -> Registered:
+    def _own(self, caller: Identity, ident: str) -> Registered:
         """Return the caller's record of a pipeline.
 
         Raises:
             RecordMissingError: it has none.
             NotFoundError: the record is of another version of the service.
         """
-        return _parsed(ident, self._records.record(who.owner, ident).value)
+        return _parsed(ident, self._records.record(caller.owner, ident).value)
 
-    def _open(self, who: Identity, registered: Registered, after: str | None) -> OpenPipeline:
+    def _open(self, caller: Identity, registered: Registered, after: str | None) -> OpenPipeline:
         issued = registered.issued
         state: State | None = None
         pins = registered.pins()
@@ -299,7 +299,7 @@ class Pipelines:
             issued = verified.issued
             state, counts = split(verified.token.state, registered.growing)
             pins = registered.pins(counts)
-        shared = self._shared(who, registered, pins)
+        shared = self._shared(caller, registered, pins)
         tokens = replace(shared.tokens, issued=issued)
         start = shared.pipeline.initial if state is None else state
         opened = replace(shared, tokens=tokens, start=start)
@@ -307,9 +307,9 @@ class Pipelines:
             opened.pipeline.check(start)
         return opened
 
-    def _shared(self, who: Identity, registered: Registered, pins: Pins) -> OpenPipeline:
+    def _shared(self, caller: Identity, registered: Registered, pins: Pins) -> OpenPipeline:
         """Return the cached pipeline if its data is unchanged; else build it."""
-        key = (who.owner, registered.ident, tuple(pins.values()))
+        key = (caller.owner, registered.ident, tuple(pins.values()))
         with self._lock:
             cached = self._built.get(key)
             if cached is not None:
@@ -317,15 +317,15 @@ class Pipelines:
                 cached.share()
         if cached is not None:
             with on_error(cached.close):
-                if self._is_owned(who, cached) and _is_fresh(cached):
+                if self._is_owned(caller, cached) and _is_fresh(cached):
                     _check(registered, cached.tokens, cached.sources)
                     return cached
             cached.close()
-        opened = self._build(who, registered.spec, pins, registered.issued, registered)
-        self._cache(who, opened)
+        opened = self._build(caller, registered.spec, pins, registered.issued, registered)
+        self._cache(caller, opened)
         return opened
 
-    def _is_owned(self, who: Identity, opened: OpenPipeline) -> bool:
+    def _is_owned(self, caller: Identity, opened: OpenPipeline) -> bool:
         """Whether the caller still has the datasets and views, declared as they were.
 
         Raises:
@@ -336,13 +336,13 @@ class Pipelines:
             values = json.loads(source.key)
             dataset, view = values["dataset"], _named(values["options"].get("view"))
             if isinstance(view, str):
-                self._views.check(who, view, dataset)
-            owned = owned and self._catalogue.spec(who, dataset) == source.dataset.spec
+                self._views.check(caller, view, dataset)
+            owned = owned and self._catalogue.spec(caller, dataset) == source.dataset.spec
         return owned
 
     def _build(
         self,
-        who: Identity,
+        caller: Identity,
         spec: PipelineSpec,
         pins: Pins,
         issued: datetime,
@@ -351,7 +351,7 @@ class Pipelines:
         """Open the sources of a pipeline and build it.
 
         Args:
-            who: whose datasets and views the spec names.
+            caller: whose datasets and views the spec names.
             spec: the spec.
             pins: the pins; empty to pin each source to all of its items.
             issued: issue time of the tokens.
@@ -359,16 +359,16 @@ class Pipelines:
         """
         ident = spec.digest.hex()
         sources: dict[str, PinnedSource] = {}
-        open_view = partial(self._view, who)
+        open_view = partial(self._view, caller)
 
         def source(key: str) -> PinnedSource:
             if key not in sources:
-                sources[key] = open_source(who, self._catalogue, open_view, key, pins.get(key))
+                sources[key] = open_source(caller, self._catalogue, open_view, key, pins.get(key))
                 opened.callback(sources[key].dataset.close)
             return sources[key]
 
         def open_one(dataset: str, options: Mapping[str, Any]) -> Indexed:
-            self._check_known(who, dataset, "labels" if "scan" in options else "dataset")
+            self._check_known(caller, dataset, "labels" if "scan" in options else "dataset")
             return source(source_key(dataset, options)).indexed
 
         def tokens() -> BatchTokens:
@@ -389,34 +389,34 @@ class Pipelines:
             opened.pop_all()
         return found
 
-    def _check_known(self, who: Identity, dataset: str, field: str) -> None:
+    def _check_known(self, caller: Identity, dataset: str, field: str) -> None:
         """Check that a source, which begins a pipeline, names a dataset of the caller.
 
         Raises:
             NotFoundError: it does not; names the stage and ``field``.
         """
         try:
-            self._catalogue.spec(who, dataset)
+            self._catalogue.spec(caller, dataset)
         except NotFoundError as e:
-            nearest = get_close_matches(dataset[:80], self._catalogue.ids(who), 1)
+            nearest = get_close_matches(dataset[:80], self._catalogue.ids(caller), 1)
             meant = f": did you mean {nearest[0]!r}?" if nearest else ""
             detail = f"source: {field}: {e}{meant}"
             raise NotFoundError(detail, hint=e.hint, stage=0, field=field) from e
 
-    def _view(self, who: Identity, dataset: str, value: Any) -> OpenView:  # noqa: ANN401 - JSON
+    def _view(self, caller: Identity, dataset: str, value: Any) -> OpenView:  # noqa: ANN401 - JSON
         """Open the view a source names: by id, by ``{"id": id}``, or by its spec."""
         value = _named(value)
         if isinstance(value, str):
-            return self._views.registered(who, value, dataset)
+            return self._views.registered(caller, value, dataset)
         if not isinstance(value, Mapping):
             raise OptionError("view is neither an id nor a view spec")
-        return self._views.open(who, dataset, value)
+        return self._views.open(caller, dataset, value)
 
     # -- the cache of built pipelines ----------------------------------------------------
 
-    def _cache(self, who: Identity, opened: OpenPipeline) -> None:
+    def _cache(self, caller: Identity, opened: OpenPipeline) -> None:
         """Share a pipeline with later requests; the caller still has to close it."""
-        key = (who.owner, opened.ident, tuple(source.count for source in opened.sources))
+        key = (caller.owner, opened.ident, tuple(source.count for source in opened.sources))
         opened.share()
         with self._lock:
             previous = self._built.pop(key, None)

@@ -20,7 +20,7 @@ from app.http.answers import WholeAnswer
 from app.http.compression import compressor
 from app.http.dependencies import DrainDep, IdentityDep, Routes
 from app.http.identity import identity_of
-from app.http.json_bodies import JsonBodies, json_response, send_made
+from app.http.json_bodies import JsonBodies, json_response, send_resource
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import Headers, answer_coding, choose_format, joined, not_modified
 from app.http.openapi import (
@@ -189,12 +189,12 @@ stages = Routes(PipelineService, "/v1/stages", tags=["pipelines"])
 @router.get("", FRONT, responses=_JSON | _PROBLEMS)
 async def list_pipelines(
     service: PipelineService,
-    who: IdentityDep,
+    caller: IdentityDep,
     after: Annotated[str, Query(max_length=128, description="List ids after this one")] = "",
     limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of ids")] = 100,
 ) -> Response:
     """List the ids of the pipelines, in order."""
-    ids = await service.threads.start(service.pipelines.ids, who, after, limit)
+    ids = await service.threads.start(service.pipelines.ids, caller, after, limit)
     return json_response({"pipelines": ids, "after": ids[-1] if len(ids) == limit else None})
 
 
@@ -206,7 +206,7 @@ async def list_pipelines(
     responses=_JSON | content_response(201, "application/json") | _PROBLEMS,
 )
 async def register_pipeline(
-    service: PipelineService, request: Request, who: IdentityDep
+    service: PipelineService, request: Request, caller: IdentityDep
 ) -> ExchangeResponse:
     """Register a pipeline under the digest of its spec; registering it again returns it.
 
@@ -215,35 +215,35 @@ async def register_pipeline(
     """
 
     async def handle(exchange: Exchange) -> None:
-        async with service.bodies.read(exchange, who, _MAX_BODY) as values:
+        async with service.bodies.read(exchange, caller, _MAX_BODY) as values:
 
             def register() -> tuple[dict[str, Any], bool]:
-                opened, created = service.pipelines.register(who, values)
+                opened, created = service.pipelines.register(caller, values)
                 with closing(opened):
                     return opened.describe(), created
 
             description, created = await service.threads.start(register)
             at = (request.scope, service.addresses, f"/v1/pipelines/{description['id']}")
-            await send_made(exchange, *at, description, created)
+            await send_resource(exchange, *at, description, created)
 
     return ExchangeResponse(handle)
 
 
 @router.get("/{ident}", FRONT, responses=_JSON | _PROBLEMS)
-async def pipeline(service: PipelineService, ident: str, who: IdentityDep) -> Response:
+async def pipeline(service: PipelineService, ident: str, caller: IdentityDep) -> Response:
     """Describe a pipeline: its spec, data, schema, number of batches and first token."""
 
     def describe() -> dict[str, Any]:
-        with closing(service.pipelines.open(who, ident)) as opened:
+        with closing(service.pipelines.open(caller, ident)) as opened:
             return opened.describe()
 
     return json_response(await service.threads.start(describe))
 
 
 @router.delete("/{ident}", FRONT, responses=_PROBLEMS)
-async def delete_pipeline(service: PipelineService, ident: str, who: IdentityDep) -> Response:
+async def delete_pipeline(service: PipelineService, ident: str, caller: IdentityDep) -> Response:
     """Forget a pipeline; streams of its batches that run finish."""
-    await service.threads.start(service.pipelines.delete, who, ident)
+    await service.threads.start(service.pipelines.delete, caller, ident)
     return Response(status_code=204)
 
 
@@ -254,7 +254,7 @@ async def pipeline_batches(
     service: PipelineService,
     ident: str,
     request: Request,
-    who: IdentityDep,
+    caller: IdentityDep,
     drain: DrainDep,
     query: Annotated[BatchesQuery, Query()],
 ) -> ExchangeResponse:
@@ -267,7 +267,7 @@ async def pipeline_batches(
         raise InvalidOptionError("max_epochs applies only to every=1", option="max_epochs")
 
     async def handle(exchange: Exchange) -> None:
-        opened = await service.threads.start(service.pipelines.open, who, ident, query.after)
+        opened = await service.threads.start(service.pipelines.open, caller, ident, query.after)
         try:
             opened.check_rank(query.rank, query.world)
             stream = batch_stream(
@@ -298,11 +298,11 @@ async def pipeline_batch(
 ) -> ExchangeResponse:
     """Send one batch, ``offset`` batches after the token; with a token it is immutable."""
     # Not a dependency: FastAPI takes as long to resolve one as we take to send a small batch.
-    who = identity_of(request.scope)
+    caller = identity_of(request.scope)
     accept = joined(request.headers, "accept")
     form = query.format or choose_format(accept, BATCH_FORMATS)
 
-    open_at = partial(service.pipelines.open, who, ident)
+    open_at = partial(service.pipelines.open, caller, ident)
 
     async def handle(exchange: Exchange) -> None:
         release = service.pipelines.release

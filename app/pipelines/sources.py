@@ -88,12 +88,16 @@ def source_key(dataset: str, options: Mapping[str, Any]) -> str:
 
 
 def open_source(
-    who: Identity, catalogue: Catalogue, open_view: OpenViewOf, key: str, count: int | None = None
+    caller: Identity,
+    catalogue: Catalogue,
+    open_view: OpenViewOf,
+    key: str,
+    count: int | None = None,
 ) -> PinnedSource:
     """Open a source of a pipeline.
 
     Args:
-        who: whose datasets the key names.
+        caller: whose datasets the key names.
         catalogue: the datasets.
         open_view: opens their views.
         key: from ``source_key``.
@@ -106,7 +110,7 @@ def open_source(
     """
     values = json.loads(key)
     options: Mapping[str, Any] = values["options"]
-    dataset: Opened = catalogue.open_any(who, values["dataset"], grown=count is None)
+    dataset: Opened = catalogue.open_any(caller, values["dataset"], grown=count is None)
     try:
         view = None
         if isinstance(dataset, OpenDataset) and options.get("view") is not None:
@@ -118,7 +122,7 @@ def open_source(
         growing = dataset.spec.growing
         if count is not None and growing and _count(dataset, options) < count:
             previous = dataset
-            dataset = catalogue.open_any(who, values["dataset"])
+            dataset = catalogue.open_any(caller, values["dataset"])
             previous.close()
         items, total = _all_items(dataset, options, view)
         pinned = min(count, total) if growing and count is not None else total

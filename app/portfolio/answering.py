@@ -50,8 +50,8 @@ from .layering import (
     insured_values,
     join,
     layer_rows,
+    losses_of,
     lossless,
-    made,
     names_of,
     read_programme,
     recovery_rows,
@@ -100,7 +100,7 @@ class Answers:
     engine: Workers
     max_groups: int
 
-    def ask(self, who: Identity, values: Mapping[str, Any]) -> Asked:
+    def ask(self, caller: Identity, values: Mapping[str, Any]) -> Asked:
         """Parse a question, and find its sets.
 
         Raises:
@@ -108,7 +108,7 @@ class Answers:
             NotFoundError: the caller has no such set.
         """
         query = Query.parse(values)
-        return Asked(query, [self.source.sets.find(who, part.id) for part in query.loss_sets])
+        return Asked(query, [self.source.sets.find(caller, part.id) for part in query.loss_sets])
 
     def answer(self, asked: Asked) -> Answer:
         """Answer a question.
@@ -170,7 +170,7 @@ class Answers:
         if layered is None or query.of == "gross":
             rolled = roll_up(whole, question, OrderedCalls(self.engine))
         else:
-            losses, joined = made(layered.recoveries, query.of)
+            losses, joined = losses_of(layered.recoveries, query.of)
             cells = cells_of(losses, layered.subject.parts, whole.groups, joined)
             of_cells = report_cells(cells, whole, (0, whole.groups), question)
             rolled = chain(*zip(*of_cells, strict=True))
@@ -207,7 +207,7 @@ class Answers:
         doubt = Doubt(years, query.confidence, query.tolerance, seed=query.seed)
         cells = None
         if layered is not None and query.of != "gross":
-            losses, joined = made(layered.recoveries, query.of)
+            losses, joined = losses_of(layered.recoveries, query.of)
             cells = cells_of(losses, layered.subject.parts, subject.groups, joined)
         pieces = bands(subject, doubt, OrderedCalls(self.engine), cells)
         rows = [_numbered(piece, grouping) for piece in pieces]
@@ -218,10 +218,10 @@ class Answers:
 
         def measured() -> tuple[T, int]:
             before = current().held
-            made = make()
+            result = make()
             # Nothing is kept that was computed of missing pages.
             self.source.check(sets)
-            return made, current().held - before
+            return result, current().held - before
 
         found: T = self.prepared.get((what, asked.subject), measured)
         return found
@@ -270,9 +270,9 @@ def _amounts(layered: Layered, of: str) -> Amounts:
         rest = np.zeros(len(gross.losses))
         for a, b in slices(len(subject.parts), STAGE):
             rest[a:b] = np.where(subject.parts[a:b] == group, 0.0, gross.losses[a:b])
-        return made(run(subject._replace(losses=gross._replace(losses=rest))), of)[0].losses
+        return losses_of(run(subject._replace(losses=gross._replace(losses=rest))), of)[0].losses
 
-    losses, joined = made(recoveries, of)
+    losses, joined = losses_of(recoveries, of)
     return Amounts(losses, subject.parts, joined, without)
 
 

@@ -28,7 +28,7 @@ _FULL, _PER_SAMPLE = frozenset("Ff"), frozenset("Ww")
 _FULL_HINT = ", or for curves of F and f, where samples of the same periods reach further"
 _USUAL = (1, 2, 5, 10, 20, 50, 100, 200, 250, 500, 1000, 5000, 10_000)
 """Return periods of a summary that names none."""
-_MADE = {"net": "loss net of the programme", "ceded": "loss ceded to the programme"}
+_LOSSES = {"net": "loss net of the programme", "ceded": "loss ceded to the programme"}
 """Words in titles."""
 _REPORTS: Mapping[str, tuple[str, ...]] = {
     "averages": ("aal",),
@@ -94,7 +94,7 @@ class Asked:
             form=form,
             theme=theme,
             perspective=about["perspective"],
-            made=_MADE.get(self.query.of),
+            losses=_LOSSES.get(self.query.of),
             currency=self.query.currency or about["currency"],
             tail_means=True,
             labels={} if self.query.group_by else {1: ""},

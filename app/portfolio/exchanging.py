@@ -76,9 +76,9 @@ class Importing:
     decoders: Decoders
 
     def put(
-        self, who: Identity, ident: str, body: bytes, options: ImportOptions
+        self, caller: Identity, ident: str, body: bytes, options: ImportOptions
     ) -> tuple[LossSet, bool]:
-        """Make a set of a table, unless it was made before; return it, and whether it is new.
+        """Make a set of a table, unless it was imported before; return it, and whether it is new.
 
         Raises:
             InvalidOptionError: the table is damaged, contradicts itself or the options.
@@ -90,25 +90,25 @@ class Importing:
 
         def content(writer: SetWriter) -> Mapping[str, Any]:
             try:
-                given = self._given(who, options)
-                made = parse(options.form, body, given, self.decoders, ident)
+                given = self._given(caller, options)
+                imported = parse(options.form, body, given, self.decoders, ident)
             except InputError as e:
                 raise InvalidOptionError(str(e.message), hint=e.hint, option=options.form) from e
-            _check_used(made, given, options)
-            return _write(writer, made, options)
+            _check_used(imported, given, options)
+            return _write(writer, imported, options)
 
-        return self.sets.create(who, ident, source.hexdigest(), content)
+        return self.sets.create(caller, ident, source.hexdigest(), content)
 
-    def _given(self, who: Identity, options: ImportOptions) -> Given:
+    def _given(self, caller: Identity, options: ImportOptions) -> Given:
         inputs = self.losses.inputs
         read = {
-            name: None if text is None else inputs.parsed(who, name, text)
+            name: None if text is None else inputs.parsed(caller, name, text)
             for name in ("periods", "summary_info")
             for text in [getattr(options, name)]
         }
         occurrence = None
         if options.occurrence is not None:
-            occurrence = inputs.occurrence(who, options.occurrence, options.no_of_periods)
+            occurrence = inputs.occurrence(caller, options.occurrence, options.no_of_periods)
         weights = None if read["periods"] is None else read["periods"].weights
         count = options.no_of_periods or (None if weights is None else len(weights))
         return Given(
@@ -153,15 +153,15 @@ def _check(options: ImportOptions) -> None:
         raise _wrong("no_of_periods", fault, hint)
 
 
-def _check_used(made: Imported, given: Given, options: ImportOptions) -> None:
+def _check_used(imported: Imported, given: Given, options: ImportOptions) -> None:
     """Refuse what a table without the columns for it would ignore."""
-    if given.samples not in {None, made.samples}:
+    if given.samples not in {None, imported.samples}:
         fault = f"the table has no column SampleId, and so 1 sample, not {given.samples}"
         raise _wrong("samples", fault, "Leave samples out")
-    if given.info is not None and made.dimensions is not given.info:
+    if given.info is not None and imported.dimensions is not given.info:
         fault = f"the {options.form} has its dimensions as columns, besides summary_info"
         raise _wrong("summary_info", fault, "Leave one of them out")
-    check_currency(made.currency, options.currency)
+    check_currency(imported.currency, options.currency)
 
 
 def check_currency(own: str | None, given: str | None) -> None:
@@ -175,15 +175,17 @@ def _wrong(option: str, fault: str, hint: str) -> InvalidOptionError:
     return InvalidOptionError(fault, hint=hint, option=option)
 
 
-def _write(writer: SetWriter, made: Imported, options: ImportOptions) -> Mapping[str, Any]:
-    table = made.table
+def _write(writer: SetWriter, imported: Imported, options: ImportOptions) -> Mapping[str, Any]:
+    table = imported.table
     with Scope(STAGE, sum(column.nbytes for column in table)):
-        shape = Shape(made.samples, table.losses.dtype.itemsize)
-        written = write_contents(writer, parts_of(table), shape, made.calendar, made.dimensions)
-    currency = options.currency or made.currency
+        shape = Shape(imported.samples, table.losses.dtype.itemsize)
+        written = write_contents(
+            writer, parts_of(table), shape, imported.calendar, imported.dimensions
+        )
+    currency = options.currency or imported.currency
     about = {"run": None, "perspective": options.perspective, "currency": currency}
-    numbers = {"summary_set": None, **happening(table.event_ids, made.calendar)}
-    told = {"left_out": dict(made.left_out), "notes": list(made.notes)}
+    numbers = {"summary_set": None, **happening(table.event_ids, imported.calendar)}
+    told = {"left_out": dict(imported.left_out), "notes": list(imported.notes)}
     return {**about, **numbers, **told, **written}
 
 

@@ -237,7 +237,7 @@ def recovery_rows(recoveries: Recoveries) -> Iterator[Rows]:
                 yield as_rows(dtype, [layer.number, *columns, *amounts])
 
 
-def made(recoveries: Recoveries, of: str) -> tuple[OccurrenceLosses, Int32s | None]:
+def losses_of(recoveries: Recoveries, of: str) -> tuple[OccurrenceLosses, Int32s | None]:
     """Return net or ceded losses, and with which occurrence each counts as one, if not its own."""
     if of == "net":
         return recoveries.net_losses(), None

@@ -66,7 +66,7 @@ class Making:
     streams: Streams
     losses: LossService
 
-    def make(self, who: Identity, values: Mapping[str, Any]) -> tuple[LossSet, bool]:
+    def make(self, caller: Identity, values: Mapping[str, Any]) -> tuple[LossSet, bool]:
         """Make a set of a run, unless it was made before; return it, and whether it is new.
 
         Raises:
@@ -78,17 +78,17 @@ class Making:
             body = SetBody.model_validate(values)
         except ValidationError as e:
             raise invalid(e) from e
-        run = self.streams.runs.own(who, body.run)
+        run = self.streams.runs.own(caller, body.run)
         if run.is_open:
             raise ReportNotReadyError(
                 f"the run is {run.state}: its losses are whole once it is sealed",
                 hint=f"POST /v1/runs/{run.id}/seal once all streams are complete",
                 state=run.state,
             )
-        request = self._request(who, run, body)
+        request = self._request(caller, run, body)
         info = None
         if body.summary_info is not None:
-            info = tidy(self.losses.inputs.parsed(who, "summary_info", body.summary_info))
+            info = tidy(self.losses.inputs.parsed(caller, "summary_info", body.summary_info))
         currency = _currency(info, body.currency)
         perspective = RunSpec.of(run).perspective
         if body.perspective not in {None, perspective}:
@@ -99,9 +99,9 @@ class Making:
         named = {**about, "term": run.term, "set": request.set_ids, "info": body.summary_info}
         source = hashlib.blake2b(orjson.dumps(named), digest_size=12).hexdigest()
         content = partial(self._write, run, request, info, about)
-        return self.sets.create(who, body.name or source, source, content)
+        return self.sets.create(caller, body.name or source, source, content)
 
-    def _request(self, who: Identity, run: RunRecord, body: SetBody) -> LossRequest:
+    def _request(self, caller: Identity, run: RunRecord, body: SetBody) -> LossRequest:
         """Return what the streams of a run are read with, and its occurrences."""
         spec = RunSpec.of(run)
         if "occurrence" not in spec.inputs:
@@ -113,7 +113,7 @@ class Making:
         if body.summary_set is not None and "summary_xref" in spec.inputs:
             options = spec.options.model_copy(update={"sets": [body.summary_set]})
             spec = replace(spec, options=options)
-        request = spec.request(who, self.losses, ("ept",))
+        request = spec.request(caller, self.losses, ("ept",))
         if len(request.set_ids) > 1:
             raise InvalidOptionError(
                 f"the run has the summary sets {', '.join(map(str, request.set_ids))}",

@@ -136,16 +136,16 @@ class LossSets:
         self._records = Namespaces(records, KIND)
         self.blobs = blobs
 
-    def find(self, who: Identity, ident: str) -> LossSet:
+    def find(self, caller: Identity, ident: str) -> LossSet:
         """Return a set of the caller; ``admin`` gets those of others.
 
         Raises:
             NotFoundError: the caller has no such set.
         """
         try:
-            return LossSet.of(self._records.get(who.owner, ident))
+            return LossSet.of(self._records.get(caller.owner, ident))
         except RecordMissingError as e:
-            others = self._records.of_anyone(ident) if who.is_admin else []
+            others = self._records.of_anyone(ident) if caller.is_admin else []
             if not others:
                 raise NotFoundError(
                     f"there is no loss set {ident[:80]!r}",
@@ -153,17 +153,17 @@ class LossSets:
                 ) from e
             return LossSet.of(others[0])
 
-    def page(self, who: Identity, after: str, limit: int) -> list[LossSet]:
+    def page(self, caller: Identity, after: str, limit: int) -> list[LossSet]:
         """List up to ``limit`` sets after an id, in order of their ids; ``admin`` gets all."""
-        found = self._records.page(who.owner, "", after, limit)
-        if who.is_admin:
+        found = self._records.page(caller.owner, "", after, limit)
+        if caller.is_admin:
             ids = self._records.all_ids(after, limit)
             found = [owned for ident in ids for owned in self._records.of_anyone(ident)]
         return [LossSet.of(owned) for owned in found]
 
     def create(
         self,
-        who: Identity,
+        caller: Identity,
         ident: str,
         source: str,
         content: Callable[[SetWriter], Mapping[str, Any]],
@@ -171,7 +171,7 @@ class LossSets:
         """Create a set, unless the owner has it; return it, and whether it is new.
 
         Args:
-            who: its owner.
+            caller: its owner.
             ident: its id.
             source: digest of what it is made of: the same one is not made again.
             content: writes it; returns what it is.
@@ -182,7 +182,7 @@ class LossSets:
             QuotaExceededError: the owner has too many, or too large ones.
         """
         check_id(ident)
-        known = self._known(who.owner, ident, source)
+        known = self._known(caller.owner, ident, source)
         if known is not None:
             return known, False
         attempt = secrets.token_hex(8)
@@ -192,10 +192,10 @@ class LossSets:
             own = {"source": source, "attempt": attempt, "parts": writer.parts}
             value = {**about, **own, "digest": writer.digest, "created": time.time()}
             size = sum(writer.parts.values())
-            return LossSet.of(self._records.insert(who.owner, ident, value, size)), True
+            return LossSet.of(self._records.insert(caller.owner, ident, value, size)), True
         except RecordExistsError:
             writer.discard()
-            known = self._known(who.owner, ident, source)
+            known = self._known(caller.owner, ident, source)
             if known is None:
                 raise
             return known, False
@@ -216,13 +216,13 @@ class LossSets:
             )
         return known
 
-    def delete(self, who: Identity, ident: str) -> None:
+    def delete(self, caller: Identity, ident: str) -> None:
         """Delete a set of the caller; ``admin`` deletes those of others.
 
         Raises:
             NotFoundError: the caller has no such set.
         """
-        known = self.find(who, ident)
+        known = self.find(caller, ident)
         self._records.delete(known.owner, ident)
         for part in known.value["parts"]:
             with contextlib.suppress(NotFoundError):

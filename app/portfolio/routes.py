@@ -15,7 +15,7 @@ from starlette.requests import Request
 from app.engine.workers import Workers
 from app.errors import NotAcceptableError
 from app.http.dependencies import IdentityDep, Routes
-from app.http.json_bodies import json_response, send_made
+from app.http.json_bodies import json_response, send_resource
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
 from app.http.negotiation import choose_format, joined, not_modified
 from app.http.openapi import NOT_MODIFIED, content_response, json_body, problem_responses
@@ -90,12 +90,12 @@ class LossSetList(BaseModel):
 @router.get("/loss-sets", FRONT, responses={200: {"model": LossSetList}, **_PROBLEMS})
 async def list_loss_sets(
     service: PortfolioService,
-    who: IdentityDep,
+    caller: IdentityDep,
     after: Annotated[str, Query(max_length=128, description="List ids after this one")] = "",
     limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of things")] = 100,
 ) -> Response:
     """List the loss sets of the caller, in the order of their ids."""
-    page = await service.threads.start(service.sets.page, who, after, limit)
+    page = await service.threads.start(service.sets.page, caller, after, limit)
     last = page[-1].id if len(page) >= limit else None
     return json_response({"loss_sets": [known.describe() for known in page], "after": last})
 
@@ -108,15 +108,15 @@ async def list_loss_sets(
     responses={200: {"model": LossSetAnswer}, 201: {"model": LossSetAnswer}, **_PROBLEMS},
 )
 async def create_loss_set(
-    service: PortfolioService, request: Request, who: IdentityDep
+    service: PortfolioService, request: Request, caller: IdentityDep
 ) -> ExchangeResponse:
     """Make a loss set of a sealed run; one that was made of the same before is found."""
 
     async def handle(exchange: Exchange) -> None:
-        async with service.bodies.read(exchange, who, _MAX_BODY) as values:
-            made, created = await service.threads.start(service.making.make, who, values)
-        at = (request.scope, service.addresses, f"{_SETS}/{made.id}")
-        await send_made(exchange, *at, made.describe(), created)
+        async with service.bodies.read(exchange, caller, _MAX_BODY) as values:
+            loss_set, created = await service.threads.start(service.making.make, caller, values)
+        at = (request.scope, service.addresses, f"{_SETS}/{loss_set.id}")
+        await send_resource(exchange, *at, loss_set.describe(), created)
 
     return ExchangeResponse(handle)
 
@@ -132,34 +132,34 @@ async def put_loss_set(
     ident: str,
     options: Annotated[ImportOptions, Query()],
     request: Request,
-    who: IdentityDep,
+    caller: IdentityDep,
 ) -> ExchangeResponse:
     """Make a loss set of a table: csv, parquet or Arrow, as its first bytes tell."""
 
     async def handle(exchange: Exchange) -> None:
-        async with receive_file(exchange, request, service.making.losses, who) as body:
+        async with receive_file(exchange, request, service.making.losses, caller) as body:
 
             def put() -> tuple[LossSet, bool]:
-                return service.importing.put(who, ident, bytes(body), options)
+                return service.importing.put(caller, ident, bytes(body), options)
 
-            made, created = await service.threads.start(put)
-        at = (request.scope, service.addresses, f"{_SETS}/{made.id}")
-        await send_made(exchange, *at, made.describe(), created)
+            loss_set, created = await service.threads.start(put)
+        at = (request.scope, service.addresses, f"{_SETS}/{loss_set.id}")
+        await send_resource(exchange, *at, loss_set.describe(), created)
 
     return ExchangeResponse(handle)
 
 
 @router.get("/loss-sets/{ident}", FRONT, responses={200: {"model": LossSetAnswer}, **_PROBLEMS})
-async def loss_set(service: PortfolioService, ident: str, who: IdentityDep) -> Response:
+async def loss_set(service: PortfolioService, ident: str, caller: IdentityDep) -> Response:
     """Describe a loss set."""
-    found = await service.threads.start(service.sets.find, who, ident)
+    found = await service.threads.start(service.sets.find, caller, ident)
     return json_response(found.describe())
 
 
 @router.delete("/loss-sets/{ident}", FRONT, responses=_PROBLEMS)
-async def delete_loss_set(service: PortfolioService, ident: str, who: IdentityDep) -> Response:
+async def delete_loss_set(service: PortfolioService, ident: str, caller: IdentityDep) -> Response:
     """Delete a loss set; the run that it was made of stays."""
-    await service.threads.start(service.sets.delete, who, ident)
+    await service.threads.start(service.sets.delete, caller, ident)
     return Response(status_code=204)
 
 
@@ -188,7 +188,7 @@ async def loss_set_losses(
     ident: str,
     options: Annotated[ExportOptions, Query()],
     request: Request,
-    who: IdentityDep,
+    caller: IdentityDep,
 ) -> ExchangeResponse:
     """Read a loss set as a table: its losses, or when its events happen."""
     form, encoding, sample = options.form, options.format, options.sample
@@ -196,7 +196,7 @@ async def loss_set_losses(
     check_sample(form, sample)
 
     async def handle(exchange: Exchange) -> None:
-        record = await threads.start(service.sets.find, who, ident)
+        record = await threads.start(service.sets.find, caller, ident)
         if form == BLOCKS:
             whole, body = _stored(service, record, encoding), request.method != "HEAD"
             await send_range(exchange, whole, request.headers, threads, body=body)
@@ -299,7 +299,7 @@ async def query_portfolio(
     service: PortfolioService,
     options: Annotated[QueryOptions, Query()],
     request: Request,
-    who: IdentityDep,
+    caller: IdentityDep,
 ) -> ExchangeResponse:
     """Answer a question about loss sets: averages, curves, losses of periods, layers.
 
@@ -310,8 +310,8 @@ async def query_portfolio(
     answers = service.answers
 
     async def handle(exchange: Exchange) -> None:
-        async with service.bodies.read(exchange, who, _MAX_BODY) as values:
-            asked = await service.threads.start(answers.ask, who, values)
+        async with service.bodies.read(exchange, caller, _MAX_BODY) as values:
+            asked = await service.threads.start(answers.ask, caller, values)
         asked.check_form(form)
         answer = cache(partial(answers.answer, asked))
 

@@ -74,7 +74,9 @@ class RunReportsService:
         self.jobs: Jobs = sealer.jobs
         """The jobs of all runs."""
 
-    def seal(self, who: Identity, ident: str, values: Mapping[str, Any] | None = None) -> RunRecord:
+    def seal(
+        self, caller: Identity, ident: str, values: Mapping[str, Any] | None = None
+    ) -> RunRecord:
         """Seal a run, with options of its reports from a body; see :meth:`Sealer.seal`.
 
         Raises:
@@ -82,15 +84,15 @@ class RunReportsService:
             RunSealedError: it is sealed with other options.
             CoreError, ServiceError: an option is invalid, or does not fit the run.
         """
-        run = self._sealing.runs.get(who, ident)
+        run = self._sealing.runs.get(caller, ident)
         if run.state != "failed" or values:
-            require(who, RUNS)
-            run = self._sealing.runs.own(who, ident)
+            require(caller, RUNS)
+            run = self._sealing.runs.own(caller, ident)
         if not values:
             return self._sealer.seal(run)
-        return self._sealer.seal(run, self._change(who, run, values))
+        return self._sealer.seal(run, self._change(caller, run, values))
 
-    def _change(self, who: Identity, run: RunRecord, values: Mapping[str, Any]) -> Change:
+    def _change(self, caller: Identity, run: RunRecord, values: Mapping[str, Any]) -> Change:
         """Check the options that a run is to be sealed with; return what gives it them."""
         try:
             variant = Variant(SealBody.model_validate(values).options)
@@ -98,7 +100,7 @@ class RunReportsService:
         except ValidationError as e:
             raise invalid(e) from e
         _check_options(run, spec, run.spec["reports"], variant)
-        spec.check(who, self._sealing.losses)
+        spec.check(caller, self._sealing.losses)
 
         def changed(run: RunRecord) -> RunRecord:
             spec = self._sealing.spec(run, variant)
@@ -115,14 +117,14 @@ class RunReportsService:
 
         return changed
 
-    def compute(self, who: Identity, ident: str, values: Mapping[str, Any]) -> Job:
+    def compute(self, caller: Identity, ident: str, values: Mapping[str, Any]) -> Job:
         """Have further reports of a sealed run computed; see :meth:`Sealer.compute`.
 
         Raises:
             ReportNotReadyError: the run is not done.
             CoreError, ServiceError: the body is invalid, or does not fit the run.
         """
-        run = self._sealing.runs.own(who, ident)
+        run = self._sealing.runs.own(caller, ident)
         if run.state != "done":
             raise _not_ready(run)
         try:
@@ -135,7 +137,7 @@ class RunReportsService:
         _check_options(run, spec, reports, variant)
         return self._sealer.compute(run, reports, variant)
 
-    def find(self, who: Identity, ident: str, name: ReportName, form: str) -> Found:
+    def find(self, caller: Identity, ident: str, name: ReportName, form: str) -> Found:
         """Return the file of a report in a format.
 
         Raises:
@@ -145,7 +147,7 @@ class RunReportsService:
             NotAcceptableError: there is no picture of it.
             CoreError, ServiceError: it cannot be drawn, or a store failed.
         """
-        run, files, result = self._computed(who, ident, name)
+        run, files, result = self._computed(caller, ident, name)
         variant = Variant(result["options"], result["inputs"])
         known = files.find(name.file(form))
         if known is None:
@@ -178,28 +180,28 @@ class RunReportsService:
         return told
 
     def repair(
-        self, who: Identity, ident: str, name: ReportName, form: str, file: PublishedFile
+        self, caller: Identity, ident: str, name: ReportName, form: str, file: PublishedFile
     ) -> Found:
         """Return a report as ``find`` does, made again because this file of it is damaged.
 
         Raises:
             PendingError, CoreError, ServiceError: see ``find``.
         """
-        run, files, result = self._computed(who, ident, name)
+        run, files, result = self._computed(caller, ident, name)
         if form == RECORDS:
             raise self._again(run, result, name, form)
         files.discard(file)
-        return self.find(who, ident, name, form)
+        return self.find(caller, ident, name, form)
 
     def draw(
-        self, who: Identity, ident: str, name: ReportName, form: str, look: Look
+        self, caller: Identity, ident: str, name: ReportName, form: str, look: Look
     ) -> tuple[PublishedFile, bytes]:
         """Draw a report as a client wants it; return the file of its records, and the picture.
 
         Raises:
             PendingError, CoreError, ServiceError: see ``find``.
         """
-        run, files, result = self._computed(who, ident, name)
+        run, files, result = self._computed(caller, ident, name)
         drawn = self._drawn(run, result, name, form)
         records = files.find(name.file(RECORDS))
         if drawn is None or records is None:
@@ -228,10 +230,10 @@ class RunReportsService:
         return PendingError(run, self._sealer.compute(run, tuple(reports), variant))
 
     def _computed(
-        self, who: Identity, ident: str, name: ReportName
+        self, caller: Identity, ident: str, name: ReportName
     ) -> tuple[RunRecord, ReportFiles, Mapping[str, Any]]:
         """Return the run, its files, and the result that has a report."""
-        run = self._sealing.runs.get(who, ident)
+        run = self._sealing.runs.get(caller, ident)
         if run.state in {"sealed", "computing"}:
             jobs = self.jobs.of_run(run.owner, run.id)
             if not jobs:

@@ -331,21 +331,21 @@ class RunSpec:
         return read_policy(self.query(), losses)
 
     def request(
-        self, who: Identity, losses: LossService, reports: tuple[str, ...] | None = None
+        self, caller: Identity, losses: LossService, reports: tuple[str, ...] | None = None
     ) -> LossRequest:
         """Return the request of reports, with its inputs read; not on the event loop.
 
         Args:
-            who: whose inputs.
+            caller: whose inputs.
             losses: the service of loss streams.
             reports: names of some of the reports; default: all.
 
         Raises:
             CoreError, ServiceError: an input is missing, or does not fit the reports.
         """
-        return read_request(who, reports or self.reports, self.query(reports), losses)
+        return read_request(caller, reports or self.reports, self.query(reports), losses)
 
-    def check(self, who: Identity, losses: LossService) -> None:
+    def check(self, caller: Identity, losses: LossService) -> None:
         """Check options and inputs, as far as they are given; not on the event loop.
 
         Raises:
@@ -355,13 +355,13 @@ class RunSpec:
         # Whatever else is missing: a value that is wrong can never be mended.
         for name in _LISTS:
             if getattr(self.options, name) is not None:
-                losses.inputs.parsed(who, name, getattr(query, name))
+                losses.inputs.parsed(caller, name, getattr(query, name))
         parse_selection(query.summary_ids, None)
         if query.sets is not None:
             parse_sets(query.sets)
         ready = tuple(name for name in self.reports if not self._lacks(name))
         if ready:
-            self.request(who, losses, ready if self.missing else None)
+            self.request(caller, losses, ready if self.missing else None)
 
     def _lacks(self, report: str) -> bool:
         return any(need.name in self.missing for need in REPORTS[report].needs)

@@ -66,7 +66,7 @@ class Runs:
 
     def create(
         self,
-        who: Identity,
+        caller: Identity,
         spec: Mapping[str, Any],
         inputs: Mapping[str, str],
         days: float | None = None,
@@ -75,7 +75,7 @@ class Runs:
         """Create a run; return it, and whether it is new.
 
         Args:
-            who: its owner.
+            caller: its owner.
             spec: in canonical form.
             inputs: digests of inputs, by name.
             days: its lifetime after the last change, at most that of all runs.
@@ -87,7 +87,7 @@ class Runs:
         """
         ident = secrets.token_hex(_ID_BYTES)
         if key is not None:
-            named = f"{who.owner}\0{key}".encode()
+            named = f"{caller.owner}\0{key}".encode()
             ident = hashlib.blake2b(named, digest_size=_ID_BYTES).hexdigest()
         if self._days is not None:
             days = self._days if days is None else min(days, self._days)
@@ -95,7 +95,7 @@ class Runs:
         expires = None if days is None else now + days * _DAY
         record = RunRecord(
             ident,
-            who.owner,
+            caller.owner,
             spec,
             inputs,
             "created",
@@ -107,12 +107,12 @@ class Runs:
         )
         while True:
             with contextlib.suppress(RecordExistsError):
-                owned = self._runs.insert(who.owner, ident, record.encode())
+                owned = self._runs.insert(caller.owner, ident, record.encode())
                 self.on_state(record.state)
                 return RunRecord.decode(owned), True
             # Unless it was deleted in the meantime:
             with contextlib.suppress(NotFoundError):
-                known = self.get(who, ident)
+                known = self.get(caller, ident)
                 if (known.spec, known.days) != (spec, days):
                     raise IdempotencyError(
                         "the Idempotency-Key was used for a run with another spec",
@@ -120,31 +120,31 @@ class Runs:
                     )
                 return known, False
 
-    def get(self, who: Identity, ident: str) -> RunRecord:
+    def get(self, caller: Identity, ident: str) -> RunRecord:
         """Return a run of the caller; ``admin`` gets those of others.
 
         Raises:
             NotFoundError: the caller has no such run.
             RunExpiredError: it has expired.
         """
-        record = self.find(who, ident)
+        record = self.find(caller, ident)
         if self.is_expired(record):
             raise RunExpiredError(f"the run {ident} has expired", hint="Create another")
         return record
 
-    def own(self, who: Identity, ident: str) -> RunRecord:
+    def own(self, caller: Identity, ident: str) -> RunRecord:
         """Return a run to change, which is the caller's own; see ``get``."""
-        record = self.get(who, ident)
-        if record.owner != who.owner:
+        record = self.get(caller, ident)
+        if record.owner != caller.owner:
             raise NotFoundError(f"there is no run {ident[:80]!r}")
         return record
 
-    def find(self, who: Identity, ident: str) -> RunRecord:
+    def find(self, caller: Identity, ident: str) -> RunRecord:
         """Return a run of the caller as ``get`` does, even if it has expired."""
         try:
-            return RunRecord.decode(self._runs.get(who.owner, ident))
+            return RunRecord.decode(self._runs.get(caller.owner, ident))
         except RecordMissingError as e:
-            others = self._runs.of_anyone(ident) if who.is_admin else []
+            others = self._runs.of_anyone(ident) if caller.is_admin else []
             if not others:
                 raise NotFoundError(f"there is no run {ident[:80]!r}") from e
             return RunRecord.decode(others[0])
@@ -164,13 +164,13 @@ class Runs:
         """Whether a run is to be removed."""
         return record.expires is not None and record.expires < self._clock()
 
-    def page(self, who: Identity, after: str, limit: int) -> list[RunRecord]:
+    def page(self, caller: Identity, after: str, limit: int) -> list[RunRecord]:
         """List up to ``limit`` runs of the caller after an id, in order of their ids.
 
         ``admin`` gets those of everybody.
         """
-        found = self._runs.page(who.owner, "", after, limit)
-        if who.is_admin:
+        found = self._runs.page(caller.owner, "", after, limit)
+        if caller.is_admin:
             ids = self._runs.all_ids(after, limit)
             found = [owned for ident in ids for owned in self._runs.of_anyone(ident)]
         return [RunRecord.decode(owned) for owned in found]

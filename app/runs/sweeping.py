@@ -46,7 +46,7 @@ class Removal:
         self.jobs = Jobs(records)
         self._computed = {kind: Namespaces(records, kind) for kind in (SEGMENT, REPORT)}
 
-    def delete(self, who: Identity, ident: str) -> None:
+    def delete(self, caller: Identity, ident: str) -> None:
         """Delete a run of the caller.
 
         Raises:
@@ -54,7 +54,7 @@ class Removal:
         """
         while True:
             with contextlib.suppress(RecordConflictError):
-                self.remove(self.runs.find(who, ident))
+                self.remove(self.runs.find(caller, ident))
                 return
 
     def remove(self, record: RunRecord) -> None:

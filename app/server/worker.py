@@ -114,9 +114,9 @@ class DrainingServer(Server):
     def _adopt(self, message: Message) -> None:
         def make() -> asyncio.Protocol:
             protocol: Any = self.config.http_protocol_class
-            made = protocol(self.config, self.server_state, self.lifespan.state)
-            made.given = message
-            return cast("asyncio.Protocol", made)
+            connection = protocol(self.config, self.server_state, self.lifespan.state)
+            connection.given = message
+            return cast("asyncio.Protocol", connection)
 
         task = asyncio.get_running_loop().create_task(self._connect(make, message))
         self._adoptions.add(task)

@@ -165,19 +165,19 @@ class ReductionJob:
         self._cluster: Cluster | None = None
         self._address: dict[str, Any] = {}
 
-    def spread(self, cluster: Cluster | None, who: Identity) -> None:
+    def spread(self, cluster: Cluster | None, caller: Identity) -> None:
         """Have workers of a cluster reduce the segments, if there are several.
 
         Args:
             cluster: which; None for this machine.
-            who: in whose name.
+            caller: in whose name.
         """
         view = self._view.view
         if cluster is not None and view.nbytes <= _LARGEST_TASK:
             self._cluster = cluster
             self._address = {
-                "owner": who.owner,
-                "scopes": sorted(who.scopes),
+                "owner": caller.owner,
+                "scopes": sorted(caller.scopes),
                 "name": self.name,
                 "dataset": self._view.dataset.spec.id,
                 "view": view.to_json(),

@@ -17,7 +17,7 @@ from app.errors import NotAcceptableError, NotFoundError, TooLargeError
 from app.http.answers import WholeAnswer, head_response
 from app.http.dependencies import DrainDep, IdentityDep, Routes
 from app.http.identity import Identity, identity_of
-from app.http.json_bodies import json_response, send_json, send_made
+from app.http.json_bodies import json_response, send_json, send_resource
 from app.http.media_types import MEDIA_TYPES
 from app.http.negotiation import answer_coding, not_modified
 from app.http.openapi import NOT_MODIFIED, content_response, json_body, problem_responses
@@ -165,11 +165,11 @@ async def view_tile(
 ) -> ExchangeResponse:
     """Send one tile as raw values, npy or JSON."""
     # Not a dependency: FastAPI takes as long to resolve one as we take to read a tile.
-    who = identity_of(request.scope)
+    caller = identity_of(request.scope)
     check_format(format)
 
     def answer() -> WholeAnswer:
-        with closing(tiles.views.registered(who, name, ident)) as view:
+        with closing(tiles.views.registered(caller, name, ident)) as view:
             return one_tile(view, index, format, request)
 
     async def handle(exchange: Exchange) -> None:
@@ -208,7 +208,7 @@ async def stream_tiles(
     tiles: TileService,
     ident: str,
     request: Request,
-    who: IdentityDep,
+    caller: IdentityDep,
     drain: DrainDep,
     after: After = None,
     max_tiles: MaxTiles = None,
@@ -220,8 +220,8 @@ async def stream_tiles(
     """
 
     async def handle(exchange: Exchange) -> None:
-        async with tiles.bodies.read(exchange, who, _MAX_BODY) as spec:
-            view = await tiles.threads.start(tiles.views.open, who, ident, spec)
+        async with tiles.bodies.read(exchange, caller, _MAX_BODY) as spec:
+            view = await tiles.threads.start(tiles.views.open, caller, ident, spec)
             await _stream(exchange, view, request, tiles, drain, after, max_tiles, codec)
 
     return ExchangeResponse(handle)
@@ -229,15 +229,15 @@ async def stream_tiles(
 
 @router.post("/plan", QUICK, openapi_extra=_VIEW, responses=_JSON | _PROBLEMS)
 async def plan_view(
-    tiles: TileService, ident: str, who: IdentityDep, first: First = 0, count: Count = 1000
+    tiles: TileService, ident: str, caller: IdentityDep, first: First = 0, count: Count = 1000
 ) -> ExchangeResponse:
     """Plan the view in the body: its shapes and a list of its tiles."""
 
     async def handle(exchange: Exchange) -> None:
-        async with tiles.bodies.read(exchange, who, _MAX_BODY) as spec:
+        async with tiles.bodies.read(exchange, caller, _MAX_BODY) as spec:
 
             def plan() -> bytes:
-                view = tiles.views.open(who, ident, spec)
+                view = tiles.views.open(caller, ident, spec)
                 view.close()
                 return orjson.dumps(
                     {
@@ -262,19 +262,19 @@ async def plan_view(
 async def register_view(tiles: TileService, ident: str, request: Request) -> ExchangeResponse:
     """Register a view; registering it again returns the same id."""
     # Not a dependency: what is refused should cost little.
-    who = identity_of(request.scope)
+    caller = identity_of(request.scope)
 
     async def handle(exchange: Exchange) -> None:
-        async with tiles.bodies.read(exchange, who, _MAX_BODY) as spec:
+        async with tiles.bodies.read(exchange, caller, _MAX_BODY) as spec:
 
             def register() -> tuple[str, bool, bytes]:
-                name, view, created = tiles.views.register(who, ident, spec)
+                name, view, created = tiles.views.register(caller, ident, spec)
                 view.close()
                 return name, created, _describe(name, ident, view)
 
             name, created, description = await tiles.threads.start(register)
             at = (request.scope, tiles.addresses, f"/v1/datasets/{ident}/views/{name}")
-            await send_made(exchange, *at, description, created)
+            await send_resource(exchange, *at, description, created)
 
     return ExchangeResponse(handle)
 
@@ -292,16 +292,16 @@ def _describe(name: str, dataset: str, view: OpenView) -> bytes:
     )
 
 
-async def _registered(tiles: TileService, who: Identity, ident: str, name: str) -> OpenView:
-    return await tiles.threads.start(tiles.views.registered, who, name, ident)
+async def _registered(tiles: TileService, caller: Identity, ident: str, name: str) -> OpenView:
+    return await tiles.threads.start(tiles.views.registered, caller, name, ident)
 
 
 @router.get("/views/{name}", FRONT, operation_id="view", responses=_JSON | _PROBLEMS)
-async def view_of(tiles: TileService, ident: str, name: str, who: IdentityDep) -> Response:
+async def view_of(tiles: TileService, ident: str, name: str, caller: IdentityDep) -> Response:
     """Describe a view: its spec, shapes, dtype and size, and its first token."""
 
     def describe() -> bytes:
-        view = tiles.views.registered(who, name, ident)
+        view = tiles.views.registered(caller, name, ident)
         view.close()
         return _describe(name, ident, view)
 
@@ -309,9 +309,9 @@ async def view_of(tiles: TileService, ident: str, name: str, who: IdentityDep) -
 
 
 @router.delete("/views/{name}", FRONT, responses=_PROBLEMS)
-async def delete_view(tiles: TileService, ident: str, name: str, who: IdentityDep) -> Response:
+async def delete_view(tiles: TileService, ident: str, name: str, caller: IdentityDep) -> Response:
     """Forget a registered view; streams that run over it finish."""
-    await tiles.threads.start(tiles.views.delete, who, name, ident)
+    await tiles.threads.start(tiles.views.delete, caller, name, ident)
     return Response(status_code=204)
 
 
@@ -321,7 +321,7 @@ async def view_plan(
     ident: str,
     name: str,
     request: Request,
-    who: IdentityDep,
+    caller: IdentityDep,
     first: First = 0,
     count: Count = 1000,
     parts: Annotated[
@@ -334,7 +334,7 @@ async def view_plan(
         raise NotAcceptableError(
             f"plans are not available as {format[:40]!r}", hint="Request json or arrow"
         )
-    view = await _registered(tiles, who, ident, name)
+    view = await _registered(tiles, caller, ident, name)
     view.close()
     if format == "arrow":
         if view.plan.tiles > _MAX_LISTED:
@@ -367,7 +367,7 @@ async def view_tiles(
     ident: str,
     name: str,
     request: Request,
-    who: IdentityDep,
+    caller: IdentityDep,
     drain: DrainDep,
     after: After = None,
     max_tiles: MaxTiles = None,
@@ -376,7 +376,7 @@ async def view_tiles(
     """Stream the tiles of a view as frames, each with the token that continues after it."""
 
     async def handle(exchange: Exchange) -> None:
-        view = await _registered(tiles, who, ident, name)
+        view = await _registered(tiles, caller, ident, name)
         await _stream(exchange, view, request, tiles, drain, after, max_tiles, codec)
 
     return ExchangeResponse(handle)
@@ -384,12 +384,12 @@ async def view_tiles(
 
 @router.get("/views/{name}/raw", LONG, responses=_RAW | NOT_MODIFIED | _PROBLEMS)
 async def view_raw(
-    tiles: TileService, ident: str, name: str, request: Request, who: IdentityDep
+    tiles: TileService, ident: str, name: str, request: Request, caller: IdentityDep
 ) -> ExchangeResponse:
     """Send the tiles of a view back to back as raw bytes: all of them, or a byte range."""
 
     async def handle(exchange: Exchange) -> None:
-        view = await _registered(tiles, who, ident, name)
+        view = await _registered(tiles, caller, ident, name)
         with closing(view):
             whole = Whole(
                 view.plan.nbytes,

@@ -75,7 +75,7 @@ async def reduce_view(
     tiles: TileService,
     ident: str,
     request: Request,
-    who: IdentityDep,
+    caller: IdentityDep,
     drain: DrainDep,
     form: Annotated[
         Literal["frames", "npy"],
@@ -88,8 +88,8 @@ async def reduce_view(
         raise InvalidOptionError("result applies only to format=npy", option="result")
 
     async def handle(exchange: Exchange) -> None:
-        async with tiles.bodies.read(exchange, who, _MAX_BODY) as body:
-            view, job = await tiles.threads.start(tiles.reduction, who, ident, body)
+        async with tiles.bodies.read(exchange, caller, _MAX_BODY) as body:
+            view, job = await tiles.threads.start(tiles.reduction, caller, ident, body)
             with closing(view):
                 if form == "npy":
                     data = await tiles.reducing.start(_npy_of, job, result)
@@ -118,7 +118,7 @@ async def image(
     tiles: TileService,
     ident: str,
     request: Request,
-    who: IdentityDep,
+    caller: IdentityDep,
     reduction: Annotated[
         str, Query(description="Reduction in short, or as JSON; default: the sum over frames")
     ] = "sum",
@@ -147,7 +147,7 @@ async def image(
     body = {"view": _object(view, "view"), "reduction": spec}
 
     def render() -> Response:
-        opened, job = tiles.reduction(who, ident, body)
+        opened, job = tiles.reduction(caller, ident, body)
         with closing(opened):
             name = _chosen(job, result, "an image")
             look = hashlib.blake2b(repr((result, low, high, map, scale)).encode(), digest_size=8)

@@ -63,12 +63,12 @@ async def zarr_group(_tiles: TileService, view: str) -> Response:
     | problem_responses(400, 401, 403, 404, 412, 422, 503),
 )
 async def zarr(
-    tiles: TileService, view: str, key: str, request: Request, who: IdentityDep
+    tiles: TileService, view: str, key: str, request: Request, caller: IdentityDep
 ) -> ExchangeResponse:
     """Read a key of the zarr store of a view."""
 
     async def handle(exchange: Exchange) -> None:
-        opened = await tiles.threads.start(_open, tiles, who, view, key)
+        opened = await tiles.threads.start(_open, tiles, caller, view, key)
         with closing(opened):
             store = ZarrFacade(opened)
             compute = store.find(key)
@@ -91,7 +91,7 @@ async def zarr(
     return ExchangeResponse(handle)
 
 
-def _open(tiles: TileService, who: Identity, view: str, key: str) -> OpenView:
+def _open(tiles: TileService, caller: Identity, view: str, key: str) -> OpenView:
     """Open the view of a store: its id, or ``id.fingerprint``, which pins the version of the data.
 
     Raises:
@@ -101,7 +101,7 @@ def _open(tiles: TileService, who: Identity, view: str, key: str) -> OpenView:
     """
     ident, _, version = view.partition(".")
     try:
-        opened = tiles.views.registered(who, ident)
+        opened = tiles.views.registered(caller, ident)
     except (CoreError, ServiceError) as e:
         if problem_of(e).status == HTTPStatus.NOT_FOUND and key.startswith("data/c/"):
             raise DataChangedError(f"the data is gone: {e}", hint="Open the store anew") from e

@@ -37,12 +37,12 @@ class TileService:
     """Directories that they have at the same paths."""
 
     def reduction(
-        self, who: Identity, dataset: str, body: Mapping[str, Any]
+        self, caller: Identity, dataset: str, body: Mapping[str, Any]
     ) -> tuple[OpenView, ReductionJob]:
         """Open a view and prepare a reduction of it; the caller closes the view.
 
         Args:
-            who: the caller.
+            caller: the caller.
             dataset: id of the dataset.
             body: members ``view``, an object, and ``reduction``, an object or its short form.
 
@@ -61,11 +61,11 @@ class TileService:
         if "casting" in view_spec:
             fault = "casting is of tiles: results of reductions are float64"
             raise InvalidOptionError(fault, hint="Leave it out of the view", option="casting")
-        view = self.views.open(who, dataset, view_spec)
+        view = self.views.open(caller, dataset, view_spec)
         with on_error(view.close):
             job = ReductionJob(view, body["reduction"], self.threads, self.partials)
             if view.dataset.files.are_below(self.shared):
-                job.spread(self.cluster, who)
+                job.spread(self.cluster, caller)
             return view, job
 
 
@@ -76,9 +76,9 @@ def reduce_segment(tiles: TileService, task: Mapping[str, Any]) -> None:
         DataChangedError: the result would not be the one that was asked for.
         CoreError, ServiceError: the frames cannot be read, or the result not stored.
     """
-    who = Identity(task["owner"], frozenset(task["scopes"]))
+    caller = Identity(task["owner"], frozenset(task["scopes"]))
     body = {"view": task["view"], "reduction": task["reduction"]}
-    view, job = tiles.reduction(who, task["dataset"], body)
+    view, job = tiles.reduction(caller, task["dataset"], body)
     with closing(view):
         if job.name != task["name"]:
             raise DataChangedError("the dataset is not as it was when its reduction was asked for")

@@ -105,30 +105,30 @@ class Views:
         self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
         self._lock = threading.Lock()
 
-    def open(self, who: Identity, dataset: str, spec: Mapping[str, Any]) -> OpenView:
+    def open(self, caller: Identity, dataset: str, spec: Mapping[str, Any]) -> OpenView:
         """Open a view of a dataset.
 
         Raises:
             CoreError, ServiceError: the caller has no such dataset, or the view does not
                 fit it.
         """
-        return self._open(who, dataset, parse_view(spec))
+        return self._open(caller, dataset, parse_view(spec))
 
     def _open(
-        self, who: Identity, dataset: str, view: View, digest: bytes | None = None
+        self, caller: Identity, dataset: str, view: View, digest: bytes | None = None
     ) -> OpenView:
-        opened = self._catalogue.open(who, dataset)
+        opened = self._catalogue.open(caller, dataset)
         with on_error(opened.close):
             if digest is None:
                 _check_casting(opened, view)
                 view = opened.typed(view)
                 digest = view.digest()
-            plan = self._plan(who, opened, view, digest)
+            plan = self._plan(caller, opened, view, digest)
         identity = stream_identity(dataset, digest)
         return OpenView(opened, view, plan, TileTokens(self._keys, identity, opened.fingerprint))
 
-    def _plan(self, who: Identity, dataset: OpenDataset, view: View, digest: bytes) -> Plan:
-        key = (who.owner, dataset.spec.id, dataset.fingerprint, digest)
+    def _plan(self, caller: Identity, dataset: OpenDataset, view: View, digest: bytes) -> Plan:
+        key = (caller.owner, dataset.spec.id, dataset.fingerprint, digest)
         with self._lock:
             known = self._plans.get(key)
             if known is not None:
@@ -146,7 +146,7 @@ class Views:
         return plan
 
     def register(
-        self, who: Identity, dataset: str, spec: Mapping[str, Any]
+        self, caller: Identity, dataset: str, spec: Mapping[str, Any]
     ) -> tuple[str, OpenView, bool]:
         """Register a view under the digest of its dataset and spec.
 
@@ -163,53 +163,53 @@ class Views:
                 f"a view whose JSON is longer than {MAX_VALUE} bytes cannot be registered",
                 hint="Send it with each request, to /tiles, /plan or /reduce",
             )
-        opened = self._open(who, dataset, view)
+        opened = self._open(caller, dataset, view)
         value = {"dataset": dataset, "view": opened.view.to_json()}
         text = json.dumps(value, sort_keys=True).encode()
         ident = hashlib.blake2b(text, digest_size=12).hexdigest()
         with on_error(opened.close):
-            return ident, opened, self._registered.create(who.owner, ident, value)
+            return ident, opened, self._registered.create(caller.owner, ident, value)
 
-    def registered(self, who: Identity, ident: str, dataset: str | None = None) -> OpenView:
+    def registered(self, caller: Identity, ident: str, dataset: str | None = None) -> OpenView:
         """Open a registered view.
 
         Args:
-            who: the caller.
+            caller: the caller.
             ident: id of the view.
             dataset: id of the dataset it must belong to; None for any.
 
         Raises:
             NotFoundError: the caller has no such view of that dataset.
         """
-        owner, known = self._look_up(who, ident, dataset)
-        return self._open(who.acting_for(owner), known.dataset, known.view, known.digest)
+        owner, known = self._look_up(caller, ident, dataset)
+        return self._open(caller.acting_for(owner), known.dataset, known.view, known.digest)
 
-    def check(self, who: Identity, ident: str, dataset: str) -> None:
+    def check(self, caller: Identity, ident: str, dataset: str) -> None:
         """Check that the caller has a registered view of a dataset.
 
         Raises:
             NotFoundError: it has none.
         """
-        self._look_up(who, ident, dataset)
+        self._look_up(caller, ident, dataset)
 
-    def delete(self, who: Identity, ident: str, dataset: str) -> None:
+    def delete(self, caller: Identity, ident: str, dataset: str) -> None:
         """Delete a registered view; ``admin`` deletes one of others for all of its owners.
 
         Raises:
             NotFoundError: the caller has no such view of that dataset.
         """
-        self.check(who, ident, dataset)
-        for owner in self._registered.remove(who.owner, ident, everyone=who.is_admin):
+        self.check(caller, ident, dataset)
+        for owner in self._registered.remove(caller.owner, ident, everyone=caller.is_admin):
             with self._lock:
                 self._known.pop((owner, ident), None)
 
-    def _look_up(self, who: Identity, ident: str, dataset: str | None) -> tuple[str, _Known]:
+    def _look_up(self, caller: Identity, ident: str, dataset: str | None) -> tuple[str, _Known]:
         """Return an owner of a registered view, the caller if it is one, and the view."""
-        owner, stored = who.owner, b""
+        owner, stored = caller.owner, b""
         try:
             stored = self._registered.record(owner, ident).value
         except RecordMissingError as e:
-            others = self._registered.of_anyone(ident) if who.is_admin else []
+            others = self._registered.of_anyone(ident) if caller.is_admin else []
             if not others:
                 raise NotFoundError(
                     f"there is no view {ident[:80]!r}",

@@ -95,9 +95,9 @@ class _Given(ABC):
 
     def __new__(cls, *_arguments: object, **options: object) -> Self:
         """Make a stage."""
-        made = super().__new__(cls)
-        made.__dict__["given"] = options
-        return made
+        instance = super().__new__(cls)
+        instance.__dict__["given"] = options
+        return instance
 
 
 class Indexed(_Given):

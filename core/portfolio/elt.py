@@ -115,16 +115,16 @@ def of_rates(table: Table, given: Given) -> Imported:
         raise InputError("no event with a loss happens", hint=hint, source=table.source)
     left_out = {"events that never happen": int((~drawn).sum())}
     places = _places(table, kept, dimensions, key.child("rows"))
-    made = _draw(kept, _Shapes(*(v[kept.numbers] for v in shapes)), samples, places, key)
+    sampled = _draw(kept, _Shapes(*(v[kept.numbers] for v in shapes)), samples, places, key)
     calendar = Calendar(periods, occurrences, weights, dated=False)
     shares = weights[happening - 1] if len(weights) else np.full(len(events), 1 / periods)
     often = (rates, np.bincount(events, shares, len(rates)))
     expected, happens = (np.repeat(of_event, np.diff(starts)) for of_event in often)
-    sums = np.add.reduceat(made.losses, made.losses_at) - kept.losses
+    sums = np.add.reduceat(sampled.losses, sampled.losses_at) - kept.losses
     with np.errstate(all="ignore"):
         aals = [expected @ rows.losses, happens @ rows.losses, happens[chosen] @ sums / samples]
     notes = [*_often(rates), *_off(*map(float, aals), samples=samples)]
-    return Imported(made, calendar, dimensions, samples, left_out, notes=notes)
+    return Imported(sampled, calendar, dimensions, samples, left_out, notes=notes)
 
 
 def _count_samples(given: Given, rows: int) -> int:

@@ -44,14 +44,14 @@ def import_table(form: str, data: Data, given: Given, source: str | None = None)
         texts = stripped(table.dimensions)
         currency = currency_of(texts, table.place, source)
         texts = {name: each for name, each in texts.items() if not is_currency(name)}
-        made = chosen.make(replace(table, dimensions=texts), given)
-        notes = [*made.notes, *index_notes(texts), *number_notes(texts)]
-        if made.dimensions is not None:
-            notes += notes_of(made.dimensions)
-            columns, ids = made.dimensions.columns, made.dimensions.summary_ids
+        imported = chosen.make(replace(table, dimensions=texts), given)
+        notes = [*imported.notes, *index_notes(texts), *number_notes(texts)]
+        if imported.dimensions is not None:
+            notes += notes_of(imported.dimensions)
+            columns, ids = imported.dimensions.columns, imported.dimensions.summary_ids
             own = currency_of(columns, lambda row: f"summary {ids[row]} of the summary info")
             if None not in {currency, own} and currency != own:
                 message = f"the currency of the table is {currency}, and that of summaries {own}"
                 raise InputError(message, hint="Correct one of them", source=source)
             currency = currency or own
-        return made._replace(currency=currency, notes=notes)
+        return imported._replace(currency=currency, notes=notes)

@@ -60,11 +60,11 @@ def currency_of(
 def stripped(columns: Mapping[str, Texts]) -> dict[str, Texts]:
     """Labels without blanks at their ends."""
     current().hold("input", sum(texts.nbytes for texts in columns.values()))
-    made = {name: np.empty_like(texts) for name, texts in columns.items()}
+    stripped = {name: np.empty_like(texts) for name, texts in columns.items()}
     for name, texts in columns.items():
         for a, b in slices(len(texts), "input", _ROWS):
-            made[name][a:b] = np.strings.strip(texts[a:b])
-    return made
+            stripped[name][a:b] = np.strings.strip(texts[a:b])
+    return stripped
 
 
 def tidy(info: SummaryInfo) -> SummaryInfo:

@@ -124,7 +124,7 @@ class Recoveries:
         samples = np.array([self.samples, 1])
         divisors = samples * (math.fsum(weights) if len(weights) else periods)
         present = [self.samples > 0, self._has_mean()]
-        made = []
+        rows = []
         for k, layer in enumerate(self.programme.layers):
             with np.errstate(divide="ignore", invalid="ignore"):
                 first = self._moments(k, np.zeros(2)) / divisors[:, np.newaxis]
@@ -134,8 +134,8 @@ class Recoveries:
             squares += np.where(absent > _ROUNDING, absent, 0) * means**2
             for i in np.flatnonzero(present).tolist():
                 years = periods * int(samples[i])
-                made.append(_result(layer, first[i], squares[i], years, mean=i == 1))
-        return made
+                rows.append(_result(layer, first[i], squares[i], years, mean=i == 1))
+        return rows
 
     def _has_mean(self) -> bool:
         samples = self.subject.samples

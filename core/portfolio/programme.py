@@ -285,7 +285,7 @@ class _Parser:
         currency = self._text("ReinsCurrency", _MAX_LABEL)
         if currency and not re.fullmatch("[A-Z]{3}", currency):
             self._refuse("ReinsCurrency", f"is {_quoted(currency)}", "Give a code such as EUR.")
-        made = Layer(
+        layer = Layer(
             place=self._place,
             number=self._integer("ReinsNumber", None),
             name=self._text("ReinsName", _MAX_LABEL),
@@ -300,8 +300,8 @@ class _Parser:
             cedant=cedant,
             given={**self._given, **self._given.get("HoursClause", {})},
         )
-        self._check_premium(made)
-        return made
+        self._check_premium(layer)
+        return layer
 
     def _refuse(self, name: str, fault: str, hint: str) -> NoReturn:
         _refuse(f"{self._place}.{name}", fault, hint)

@@ -189,10 +189,10 @@ def _of_events(table: Table, given: Given) -> Imported:
         hint = "Give the occurrence of the same model"
         raise InputError("no event of the table happens", hint=hint, source=table.source)
     rows = rows.take(happens)
-    made = table_of(rows.events, rows.summaries, rows.samples, rows.losses)
+    losses = table_of(rows.events, rows.summaries, rows.samples, rows.losses)
     left_out["events that never happen"] = len(happens) - len(rows.events)
     calendar = calendar_of(given.occurrence, given.weights)
-    return Imported(made, calendar, dimensions, samples, left_out)
+    return Imported(losses, calendar, dimensions, samples, left_out)
 
 
 def _of_periods(table: Table, given: Given) -> Imported:
@@ -205,10 +205,10 @@ def _of_periods(table: Table, given: Given) -> Imported:
         rows = replace(rows, dates=picked(dates, rows.numbers) << _RANK)
     if given.repeated:
         rows = replace(rows, dates=rows.dates | _repetitions(table, rows))
-    made, occurrences = _separated(table, rows, apart=given.apart)
+    losses, occurrences = _separated(table, rows, apart=given.apart)
     weights = _weights(table, given, count, periods)
     calendar = Calendar(count, occurrences, weights, dates is not None, granular)
-    return Imported(made, calendar, dimensions, samples, left_out)
+    return Imported(losses, calendar, dimensions, samples, left_out)
 
 
 def _repetitions(table: Table, rows: LossRows) -> Indices:
@@ -239,8 +239,8 @@ def _separated(table: Table, rows: LossRows, *, apart: bool) -> tuple[LossTable,
     events, periods, dates = (key[starts[:-1]] for key in when)
     first = _require_same(table, rows, cells, starts, events)
     kept = rows.take(np.repeat(first == np.arange(len(first)), np.diff(starts)))
-    made = table_of(kept.events, kept.summaries, kept.samples, kept.losses)
-    return made, occurrences_of(periods, events, dates >> _RANK)
+    losses = table_of(kept.events, kept.summaries, kept.samples, kept.losses)
+    return losses, occurrences_of(periods, events, dates >> _RANK)
 
 
 def _require_same(

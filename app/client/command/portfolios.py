@@ -188,15 +188,15 @@ def _export(args: argparse.Namespace, client: Client) -> None:
         client.portfolios.export(args.id, args.out, args.form, args.format, args.sample)
 
 
-def _tell(made: LossSet) -> None:
-    about = made.document
+def _tell(loss_set: LossSet) -> None:
+    about = loss_set.document
     say(f"{about['events']:,} events, {about['rows']:,} losses, {about['periods']:,} periods")
     for rows, number in about.get("left_out", {}).items():
         if number:
             say(f"left out: {number:,} {rows}")
     for note in about.get("notes", ()):
         say(f"note: {note}")
-    sys.stdout.write(f"{made.id}\n")
+    sys.stdout.write(f"{loss_set.id}\n")
 
 
 def _list(_args: argparse.Namespace, client: Client) -> None:

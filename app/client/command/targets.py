@@ -29,14 +29,14 @@ def writing(
         ValueError: a file is there.
     """
     content = {"files": [path.name for path in paths], **command}
-    made = folder is not None and not folder.exists()
+    is_new = folder is not None and not folder.exists()
     marker = begin(paths, folder, content, force=force)
     try:
         yield
     except BaseException:
         if not any(path.is_file() for path in paths):
             marker.remove()
-            if folder is not None and made:
+            if folder is not None and is_new:
                 with suppress(OSError):  # what another process can complete is in it
                     folder.rmdir()
         raise

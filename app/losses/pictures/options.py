@@ -75,8 +75,8 @@ class PictureOptions:
     """Confidence level of the intervals in ``alct``, for the legend."""
     perspective: Perspective | None = None
     """Perspective of the run, for the title; a stream does not tell it."""
-    made: str | None = None
-    """What the losses of the perspective have become, for the title."""
+    losses: str | None = None
+    """What the losses are, if not those of the perspective, for the title."""
     summary_set: int | None = None
     """Summary set of the stream, for the title."""
     labels: Mapping[int, str] = field(default_factory=dict)

@@ -219,6 +219,6 @@ def describe_run(options: PictureOptions) -> list[str]:
 def title_of(subject: str, options: PictureOptions) -> str:
     """The title of a picture, with the perspective where it is known."""
     if options.perspective is None:
-        return f"{subject}: {options.made}" if options.made else subject
-    losses = options.made or PERSPECTIVES[options.perspective]
+        return f"{subject}: {options.losses}" if options.losses else subject
+    losses = options.losses or PERSPECTIVES[options.perspective]
     return f"{subject}: {losses} ({options.perspective.upper()})"

@@ -56,15 +56,15 @@ _JSON = {"application/json": {"schema": {"type": "object"}}}
     ),
     responses={200: {"model": RunAnswer}, 202: {"model": RunAnswer}, **_PROBLEMS},
 )
-async def seal_run(service: RunService, run: str, who: IdentityDep) -> ExchangeResponse:
+async def seal_run(service: RunService, run: str, caller: IdentityDep) -> ExchangeResponse:
     """Seal a run: its streams are complete, and its reports are computed. Idempotent."""
 
     def seal(values: Mapping[str, Any]) -> dict[str, Any]:
-        record = service.reports.seal(who, run, values)
+        record = service.reports.seal(caller, run, values)
         return service.describe(record)
 
     async def handle(exchange: Exchange) -> None:
-        async with service.bodies.read(exchange, who, _MAX_BODY, optional=True) as values:
+        async with service.bodies.read(exchange, caller, _MAX_BODY, optional=True) as values:
             described = await service.threads.start(seal, values)
         done = described["state"] == "done"
         further = {} if done else {"Retry-After": str(RETRY_SECONDS)}
@@ -81,19 +81,19 @@ async def seal_run(service: RunService, run: str, who: IdentityDep) -> ExchangeR
     responses={202: {"description": "Computing; GET the addresses", "content": _JSON}, **_PROBLEMS},
 )
 async def compute_reports(
-    service: RunService, run: str, request: Request, who: IdentityDep
+    service: RunService, run: str, request: Request, caller: IdentityDep
 ) -> ExchangeResponse:
     """Compute further reports of a sealed run, from what is stored: nothing is uploaded again."""
 
     def compute(values: Mapping[str, Any]) -> dict[str, Any]:
-        job = service.reports.compute(who, run, values)
+        job = service.reports.compute(caller, run, values)
         variant = job.variant.name
         further = "" if variant == OWN else f"?variant={variant}"
         links = {name: f"{run_path(job.run)}/reports/{name}{further}" for name in job.reports}
         return {"run": job.run, "variant": variant, "reports": links}
 
     async def handle(exchange: Exchange) -> None:
-        async with service.bodies.read(exchange, who, _MAX_BODY) as values:
+        async with service.bodies.read(exchange, caller, _MAX_BODY) as values:
             described = await service.threads.start(compute, values)
         first = next(iter(described["reports"].values()))
         headers = {
@@ -121,7 +121,7 @@ async def run_report(
     report: ReportPath,
     query: Annotated[ReportsQuery, Query()],
     request: Request,
-    who: IdentityDep,
+    caller: IdentityDep,
 ) -> ExchangeResponse:
     """Read a report of a sealed run: an immutable file."""
     form = query.format or choose_format(joined(request.headers, "accept"), FORMATS)
@@ -142,14 +142,14 @@ async def run_report(
     async def answer(exchange: Exchange) -> None:
         start = service.threads.start
         if form in PICTURE_TYPES and look.octets:
-            await _send_picture(exchange, request, service, (who, run, name, form, look))
+            await _send_picture(exchange, request, service, (caller, run, name, form, look))
             return
         stored = RECORDS if selection else form
-        found = await start(service.reports.find, who, run, name, stored)
+        found = await start(service.reports.find, caller, run, name, stored)
         try:
             await send(exchange, found)
         except DAMAGED:
-            found = await start(service.reports.repair, who, run, name, stored, found.file)
+            found = await start(service.reports.repair, caller, run, name, stored, found.file)
             if exchange.started:
                 # Whoever asks again gets all of it.
                 exchange.abort()

@@ -45,12 +45,12 @@ Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of thing
 
 @router.get("", FRONT, responses={200: {"model": RunList}, **_PROBLEMS})
 async def list_runs(
-    service: RunService, who: IdentityDep, after: After = "", limit: Limit = 100
+    service: RunService, caller: IdentityDep, after: After = "", limit: Limit = 100
 ) -> Response:
     """List the runs of the caller that have not expired, in the order of their ids."""
 
     def look() -> dict[str, Any]:
-        page = service.runs.page(who, after, limit)
+        page = service.runs.page(caller, after, limit)
         alive = [run for run in page if not service.runs.is_expired(run)]
         return {
             "runs": [describe_briefly(run, service.streams.count(run)) for run in alive],
@@ -70,7 +70,7 @@ async def list_runs(
 async def create_run(
     service: RunService,
     request: Request,
-    who: IdentityDep,
+    caller: IdentityDep,
     idempotency_key: Annotated[
         str | None, Header(description="Requests with the same key create one run")
     ] = None,
@@ -80,12 +80,12 @@ async def create_run(
 
     def create(values: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
         spec, days = RunSpec.parse(values)
-        spec.check(who, service.losses)
-        run, created = service.runs.create(who, spec.to_json(), spec.inputs, days, key)
+        spec.check(caller, service.losses)
+        run, created = service.runs.create(caller, spec.to_json(), spec.inputs, days, key)
         return service.describe(run), created
 
     async def handle(exchange: Exchange) -> None:
-        async with service.bodies.read(exchange, who, _MAX_BODY) as values:
+        async with service.bodies.read(exchange, caller, _MAX_BODY) as values:
             description, created = await service.threads.start(create, values)
         name_resource(request.scope, description["id"])
         location = service.addresses.of(request.scope, run_path(description["id"]))
@@ -112,20 +112,20 @@ def _read_key(header: str | None) -> str | None:
 
 
 @router.get("/{run}", FRONT, operation_id="run", responses={200: {"model": RunAnswer}, **_PROBLEMS})
-async def describe(service: RunService, run: str, who: IdentityDep) -> Response:
+async def describe(service: RunService, run: str, caller: IdentityDep) -> Response:
     """Describe a run: its spec, its state, and how far its streams have come."""
 
     def look() -> dict[str, Any]:
-        record = service.runs.get(who, run)
+        record = service.runs.get(caller, run)
         return service.describe(record)
 
     return json_response(await service.threads.start(look))
 
 
 @router.delete("/{run}", FRONT, responses=_PROBLEMS)
-async def delete_run(service: RunService, run: str, who: IdentityDep) -> Response:
+async def delete_run(service: RunService, run: str, caller: IdentityDep) -> Response:
     """Delete a run with its streams and reports."""
-    await service.threads.start(service.removal.delete, who, run)
+    await service.threads.start(service.removal.delete, caller, run)
     return Response(status_code=204)
 
 
@@ -141,21 +141,23 @@ async def put_run_input(
     name: InputName,
     query: Annotated[InputQuery, Query()],
     request: Request,
-    who: IdentityDep,
+    caller: IdentityDep,
 ) -> ExchangeResponse:
     """Store an auxiliary file and bind it to a run that is not sealed."""
-    record = await service.threads.start(_open_run, service, who, run, name)
+    record = await service.threads.start(_open_run, service, caller, run, name)
 
     async def handle(exchange: Exchange) -> None:
-        answer, created = await receive_input(exchange, request, service.losses, who, name, query)
-        await service.threads.start(_bind, service, who, record, answer, query.no_of_periods)
+        answer, created = await receive_input(
+            exchange, request, service.losses, caller, name, query
+        )
+        await service.threads.start(_bind, service, caller, record, answer, query.no_of_periods)
         await send_json(exchange, answer.model_dump(), 201 if created else 200)
 
     return ExchangeResponse(handle)
 
 
-def _open_run(service: RunService, who: Identity, ident: str, name: str) -> RunRecord:
-    run = service.runs.own(who, ident)
+def _open_run(service: RunService, caller: Identity, ident: str, name: str) -> RunRecord:
+    run = service.runs.own(caller, ident)
     service.runs.check_open(run)
     # Refuses a list that is an option of the run.
     RunSpec.of(replace(run, inputs={name: ""})).query()
@@ -163,14 +165,14 @@ def _open_run(service: RunService, who: Identity, ident: str, name: str) -> RunR
 
 
 def _bind(
-    service: RunService, who: Identity, run: RunRecord, put: InputAnswer, periods: int | None
+    service: RunService, caller: Identity, run: RunRecord, put: InputAnswer, periods: int | None
 ) -> None:
     """Bind a file; a number of periods that comes with occurrences becomes the run's."""
     known = {} if periods is None or put.name != "occurrence" else {"no_of_periods": periods}
     if put.name == "occurrence":
         try:
             told = periods or RunSpec.of(run).options.no_of_periods
-            service.losses.inputs.occurrence(who, put.digest, told)
+            service.losses.inputs.occurrence(caller, put.digest, told)
         except InvalidOptionError as e:
             hint = "PUT it with the right no_of_periods, which becomes the run's"
             raise InvalidOptionError(str(e), hint=hint, option="no_of_periods") from e
@@ -185,12 +187,12 @@ def _bind(
 
 @router.get("/{run}/streams", FRONT, responses={200: {"model": StreamList}, **_PROBLEMS})
 async def list_streams(
-    service: RunService, run: str, who: IdentityDep, after: After = "", limit: Limit = 100
+    service: RunService, run: str, caller: IdentityDep, after: After = "", limit: Limit = 100
 ) -> Response:
     """List the streams of a run, in the order of their partitions."""
 
     def look() -> list[dict[str, Any]]:
-        record = service.runs.get(who, run)
+        record = service.runs.get(caller, run)
         return [describe_stream(s) for s in service.streams.page(record, after, limit)]
 
     streams = await service.threads.start(look)
@@ -217,7 +219,7 @@ async def run_rows(
     report: ReportName,
     query: Annotated[RowsQuery, Query()],
     request: Request,
-    who: IdentityDep,
+    caller: IdentityDep,
     drain: DrainDep,
 ) -> ExchangeResponse:
     """Read rows of the streams of a run, from any token on, also while they are uploaded."""
@@ -228,12 +230,12 @@ async def run_rows(
         after = request.headers.get("last-event-id") or None
 
     def prepare() -> RowReader:
-        record = service.runs.get(who, run)
+        record = service.runs.get(caller, run)
         wanted = WantedRows(record, report, form, query.stream, query.follow)
         return open_rows(service.losses, service.streams, wanted, after)
 
     async def handle(exchange: Exchange) -> None:
-        with service.losses.ledger.hold(who.payer, MEMORY, "rows"):
+        with service.losses.ledger.hold(caller.payer, MEMORY, "rows"):
             reader = await service.threads.start(prepare)
             rows = RunSupply(reader, service.threads, service.runs.watch, run)
             coding = answer_coding(request.headers)
@@ -259,7 +261,7 @@ async def run_progress(
     service: RunService,
     run: str,
     request: Request,
-    who: IdentityDep,
+    caller: IdentityDep,
     drain: DrainDep,
     follow: Annotated[bool, Query(description="false: end after the present state")] = True,
 ) -> ExchangeResponse:
@@ -267,7 +269,7 @@ async def run_progress(
     known = request.headers.get("last-event-id")
 
     async def handle(exchange: Exchange) -> None:
-        record = await service.threads.start(service.runs.get, who, run)
+        record = await service.threads.start(service.runs.get, caller, run)
         reader = ProgressReader(service.streams, service.reports.jobs, record, known, follow=follow)
         supply = RunSupply(reader, service.threads, service.runs.watch, record.id, PAUSE)
         head = Head.of_stream(MEDIA_TYPE, None)

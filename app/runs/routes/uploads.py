@@ -75,7 +75,7 @@ class Upload:
         self.headers: Headers = request.headers
         self.scope = request.scope
         self.service = service
-        self.who = identity_of(request.scope)
+        self.caller = identity_of(request.scope)
         self.drain = drain_of(request.scope)
         self.protocol: UploadProtocol = Tus()
         if "Tus-Resumable" not in request.headers:
@@ -116,7 +116,7 @@ class Upload:
     async def _run(self, ident: str, *, change: bool) -> RunRecord:
         runs = self.service.runs
         run: RunRecord = await self.service.threads.start(
-            runs.own if change else runs.get, self.who, ident
+            runs.own if change else runs.get, self.caller, ident
         )
         return run
 
@@ -194,7 +194,7 @@ class Upload:
         try:
             form = choose_format(joined(self.headers, "accept"), ("frames", "ndjson"))
             wanted = WantedRows(run, of_rows[0], form, before.id)
-            with service.losses.ledger.hold(self.who.payer, MEMORY, "rows"):
+            with service.losses.ledger.hold(self.caller.payer, MEMORY, "rows"):
                 start = service.threads.start
                 reader = await start(open_rows, service.losses, service.streams, wanted, place)
                 rows = RunSupply(reader, service.threads, service.runs.watch, run.id)
@@ -254,7 +254,7 @@ class Upload:
         """Yield the body, received and verified before if it has a checksum."""
         losses = self.service.losses
         if not request.checksums:
-            yield Body(exchange.body, self.who.payer, losses, self.drain)
+            yield Body(exchange.body, self.caller.payer, losses, self.drain)
             return
         if (request.content_length or 0) > CHECKED_BYTES:
             raise TooLargeError(
@@ -265,7 +265,7 @@ class Upload:
                 setting=None,
             )
         await losses.threads.start(self.service.uploads.check, run, ident, request)
-        with losses.ledger.hold(self.who.payer, 0, "uploads") as hold:
+        with losses.ledger.hold(self.caller.payer, 0, "uploads") as hold:
             decode = decoder(None, CHECKED_BYTES)
             data = await read_whole(exchange.body, hold, decode, losses.rate, losses.threads)
             losses.metrics.on_upload_bytes(len(data))
@@ -293,7 +293,7 @@ class Upload:
         async with self._answering(exchange):
             if isinstance(self.protocol, Tus):
                 self.protocol.check_version(self.headers)
-            run = await self._run(ident, change=not self.who.is_admin)
+            run = await self._run(ident, change=not self.caller.is_admin)
             await self.service.uploads.delete(run, stream_id)
         await _send(exchange, self.protocol.deleted(), None)
 

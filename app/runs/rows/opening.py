@@ -216,8 +216,8 @@ def open_rows(
 
 
 def _request(losses: LossService, run: RunRecord, report: str, form: str) -> LossRequest:
-    who = Identity(run.owner, USER_SCOPES)
-    request = RunSpec.of(run).request(who, losses, (report,))
+    caller = Identity(run.owner, USER_SCOPES)
+    request = RunSpec.of(run).request(caller, losses, (report,))
     instead = f"GET /v1/runs/{run.id}/reports/{report} once the run is sealed"
     require_whole_stream(request.tables, "and these are rows of events", instead)
     if request.sets is not None and len(request.sets.set_ids) > 1 and form != "frames":

@@ -157,8 +157,8 @@ class SealingContext:
         Raises:
             CoreError, ServiceError: an input is missing, or does not fit the reports.
         """
-        who = Identity(run.owner, USER_SCOPES)
-        return self.spec(run, variant).request(who, self.losses, tuple(reports))
+        caller = Identity(run.owner, USER_SCOPES)
+        return self.spec(run, variant).request(caller, self.losses, tuple(reports))
 
     def files(self, run: RunRecord) -> ReportFiles:
         """Return the published reports of a run."""

@@ -192,15 +192,15 @@ class Drawing:
 
     def _points_read(self, curves: Curves) -> tuple[Points, Points]:
         assert curves.read is not None and curves.present is not None  # noqa: PT018, S101 - read
-        made = []
+        kinds = []
         for column, flag in enumerate((kernel.LOSS, kernel.TAIL)):
             current().check("curves")
             which, at = np.nonzero(curves.present & flag)
             losses = curves.read[:, column][which, at]
-            made.append(
+            kinds.append(
                 Points(curves.owners[which], curves.labels[which], self._returns[at], losses)
             )
-        return made[0], made[1]
+        return kinds[0], kinds[1]
 
     # -- every point -------------------------------------------------------------
 

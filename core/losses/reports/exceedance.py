@@ -245,8 +245,8 @@ class _ExceedanceTable(Calculator):
         labels, owners = np.empty(most, np.int64), np.empty(most, np.int64)
         scratch = np.zeros((2, self._samples + 1), np.int64)
         given = (batch.cells, losses, batch.groups, room.middles, self._flags)
-        made = (values, years, starts, labels, owners)
-        count = gather_samples(*given, scratch[0], scratch[1], *made)
+        results = (values, years, starts, labels, owners)
+        count = gather_samples(*given, scratch[0], scratch[1], *results)
         used, used_starts = self._sample_years(batch, room)
         end = starts[count]
         return Curves(
