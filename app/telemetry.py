@@ -76,7 +76,7 @@ def _add_to_the_dead(directory: Path, pid: int) -> None:
 
 
 @contextlib.contextmanager
-def _locked(directory: Path, how: int, patience: float = _PATIENCE) -> Iterator[None]:
+def _locked(directory: Path, keywords: int, patience: float = _PATIENCE) -> Iterator[None]:
     """Lock the files: readers together, whoever moves numbers alone.
 
     Raises:
@@ -87,7 +87,7 @@ def _locked(directory: Path, how: int, patience: float = _PATIENCE) -> Iterator[
     try:
         while True:
             try:
-                fcntl.flock(file, how | fcntl.LOCK_NB)
+                fcntl.flock(file, keywords | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if time.monotonic() >= latest:
@@ -116,12 +116,12 @@ class _Declared:
     kind: type[Counter | Gauge | Histogram]
     text: str
     labels: Sequence[str]
-    how: Mapping[str, Any] = field(default_factory=dict)
+    keywords: Mapping[str, Any] = field(default_factory=dict)
 
     def create(self, attribute: str, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
         """Make it."""
         name = f"thalweg_{attribute}"
-        return self.kind(name, self.text, self.labels, registry=registry, **self.how)
+        return self.kind(name, self.text, self.labels, registry=registry, **self.keywords)
 
 
 def _counter(text: str, *labels: str) -> Counter:

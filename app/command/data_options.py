@@ -98,9 +98,9 @@ def _add_float_width(group: argparse._ActionsContainer) -> None:
     _add_value(group, "--float-width", "bytes per loss", 4, type=int, choices=(4, 8))
 
 
-def _add_streams(parser: argparse.ArgumentParser, what: str) -> None:
+def _add_streams(parser: argparse.ArgumentParser, subject: str) -> None:
     parser.set_defaults(usage_error=parser.error)
-    text = f"{what}; - or nothing for a stream piped to stdin"
+    text = f"{subject}; - or nothing for a stream piped to stdin"
     parser.add_argument("streams", nargs="*", metavar="FILE", help=text)
 
 
@@ -126,8 +126,8 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``aggregate``."""
     _add_streams(parser, "files or fifos")
     text = f"comma-separated: {','.join(REPORTS)} (default events)"
-    how: dict[str, Any] = {"type": _name_list, "default": ["events"], "metavar": "LIST"}
-    parser.add_argument("--reports", "--report", help=text, **how)
+    keywords: dict[str, Any] = {"type": _name_list, "default": ["events"], "metavar": "LIST"}
+    parser.add_argument("--reports", "--report", help=text, **keywords)
     text = (
         "directory for one file per report, or the file of a single one; - for a single one on"
         " stdout (default -)"
@@ -193,10 +193,10 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
     add_options(group, _ENGINE)
 
 
-def _add_live(parser: argparse.ArgumentParser, what: str) -> None:
+def _add_live(parser: argparse.ArgumentParser, subject: str) -> None:
     text = (
-        f"write {what} to standard output, fifos and devices as they arise, not when all are known"
-        " to be good"
+        f"write {subject} to standard output, fifos and devices as they arise, not when all are"
+        " known to be good"
     )
     parser.add_argument("--live", action="store_true", help=text)
 

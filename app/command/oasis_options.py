@@ -34,14 +34,18 @@ def add_options(group: argparse._ActionsContainer, options: Mapping[str, Sequenc
     """
     for words, (text, *facts) in options.items():
         names = [word for word in words.split() if word.startswith("-")]
-        how: dict[str, Any] = dict(zip(["metavar"], words.split()[len(names) :], strict=False))
+        keywords: dict[str, Any] = dict(zip(["metavar"], words.split()[len(names) :], strict=False))
         for fact in facts:
             if isinstance(fact, str):
                 first, *_ = values = fact.split()
-                how |= {"choices": values, "default": first, "help": f"{text} (default {first})"}
+                keywords |= {
+                    "choices": values,
+                    "default": first,
+                    "help": f"{text} (default {first})",
+                }
             else:
-                how |= fact if isinstance(fact, dict) else {"type": fact}
-        group.add_argument(*names, **{"help": text, **(how or {"action": "store_true"})})
+                keywords |= fact if isinstance(fact, dict) else {"type": fact}
+        group.add_argument(*names, **{"help": text, **(keywords or {"action": "store_true"})})
 
 
 _RUN_DIRECTORY = {

@@ -278,12 +278,12 @@ def _invalid(name: str, problem: str, hint: str | None = None) -> InvalidOptionE
     return InvalidOptionError(f"{name} {problem}", hint=hint, option=name)
 
 
-def _string(spec: Mapping[str, Any], name: str, what: str = "a string") -> str | None:
+def _string(spec: Mapping[str, Any], name: str, subject: str = "a string") -> str | None:
     value = spec.get(name)
     if value == "":
         raise _invalid(name, "is empty", f"Omit {name}, or write it out")
     if not isinstance(value, str | None):
-        raise _invalid(name, f"is {value!r:.80}, not {what}")
+        raise _invalid(name, f"is {value!r:.80}, not {subject}")
     return value
 
 

@@ -304,14 +304,14 @@ class DecoderProcess:
         except ValueError:
             return f"crashed its process (signal {-code})"
 
-    def _fail(self, request: Request, reason: str, what: str, error: Exception) -> NoReturn:
+    def _fail(self, request: Request, reason: str, subject: str, error: Exception) -> NoReturn:
         self.kill()
         hints = {
             "memory": "Write it again with smaller chunks, row groups or batches",
             "time": "Write it again with smaller chunks, row groups or batches",
         }
         raise DatasetUnreadableError(
-            f"decoding {request.source!r} {what}",
+            f"decoding {request.source!r} {subject}",
             hint=hints.get(reason, "Check that the file is neither damaged nor being written"),
             file=request.source,
             reason=reason,

@@ -27,9 +27,9 @@ EXPOSED = (
 """Headers of answers that scripts of other origins may read."""
 
 
-def told_headers(told: Mapping[str, int | str]) -> dict[str, str]:
-    """Return what is told of an answer's rows as headers: ``Thalweg-Selected-Rows`` and so on."""
-    return {f"Thalweg-{name.replace('_', '-').title()}": str(told[name]) for name in told}
+def remark_headers(remarks: Mapping[str, int | str]) -> dict[str, str]:
+    """Return remarks on an answer's rows as headers: ``Thalweg-Selected-Rows`` and so on."""
+    return {f"Thalweg-{name.replace('_', '-').title()}": str(remarks[name]) for name in remarks}
 
 
 def head_response(media_type: str, headers: Mapping[str, str]) -> Response:

@@ -109,7 +109,7 @@ def _parse(text: bytearray, grow: Callable[[int], None]) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value)
 
 
-def parse_object(text: bytes | bytearray | str, what: str) -> Mapping[str, Any]:
+def parse_object(text: bytes | bytearray | str, subject: str) -> Mapping[str, Any]:
     """Parse a JSON object; ``what`` names the text in errors.
 
     Raises:
@@ -119,28 +119,30 @@ def parse_object(text: bytes | bytearray | str, what: str) -> Mapping[str, Any]:
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError as e:
-        raise _not_json(what, text, e) from e
+        raise _not_json(subject, text, e) from e
     if not isinstance(value, Mapping):
-        raise BadRequestError(f"{what} is JSON, but not an object")
-    _check_depth(value, what)
+        raise BadRequestError(f"{subject} is JSON, but not an object")
+    _check_depth(value, subject)
     if len(text) <= _CHECKED:
         json.loads(text, object_pairs_hook=_check_members, parse_int=str, parse_float=str)
     return value
 
 
-def _not_json(what: str, text: bytes | bytearray | str, e: orjson.JSONDecodeError) -> ServiceError:
+def _not_json(
+    subject: str, text: bytes | bytearray | str, e: orjson.JSONDecodeError
+) -> ServiceError:
     found = e.doc[e.pos : e.pos + 20]
     place = f"from character {e.pos + 1} on, {found!r}"
     if not found:
         place = "it ends too early" if e.doc or not text else "its bytes are not UTF-8"
     if "limit exceeded" in e.msg:
-        return _too_deep(what)
+        return _too_deep(subject)
     if "infinity" in e.msg:
-        return BadRequestError(f"{what} has a number that is too large: {place}")
+        return BadRequestError(f"{subject} has a number that is too large: {place}")
     hint = _QUOTES if found[:1] == "'" or found[:1].isalpha() else None
     if found.lower().startswith(("nan", "infinity")):
         hint = _FINITE
-    return BadRequestError(f"{what} is not JSON: {place}", hint=hint)
+    return BadRequestError(f"{subject} is not JSON: {place}", hint=hint)
 
 
 def _check_members(pairs: Sequence[tuple[str, object]]) -> None:
@@ -152,18 +154,18 @@ def _check_members(pairs: Sequence[tuple[str, object]]) -> None:
         )
 
 
-def _check_depth(value: Any, what: str) -> None:  # noqa: ANN401 - JSON
+def _check_depth(value: Any, subject: str) -> None:  # noqa: ANN401 - JSON
     """Check the nesting level by level: code that takes the value apart may recurse."""
     level = [value]
     for _ in range(MAX_DEPTH):
         level = [inner for outer in level for inner in _members(outer)]
         if not level:
             return
-    raise _too_deep(what)
+    raise _too_deep(subject)
 
 
-def _too_deep(what: str) -> ServiceError:
-    fault = f"{what} is nested more than {MAX_DEPTH} levels deep"
+def _too_deep(subject: str) -> ServiceError:
+    fault = f"{subject} is nested more than {MAX_DEPTH} levels deep"
     return BadRequestError(fault, hint="Nothing needs that many")
 
 

@@ -56,12 +56,12 @@ Load = Callable[[bytearray], Any]
 """Parses short JSON, and checks its depth."""
 
 
-def parse_long(text: bytearray, what: str, grow: Grow, load: Load) -> Any:  # noqa: ANN401 - JSON
+def parse_long(text: bytearray, subject: str, grow: Grow, load: Load) -> Any:  # noqa: ANN401 - JSON
     """Parse JSON of any length in bounded steps.
 
     Args:
         text: the JSON.
-        what: names the text in errors.
+        subject: names the text in errors.
         grow: called with a number of bytes before they are allocated.
         load: parses what is left.
 
@@ -74,15 +74,15 @@ def parse_long(text: bytearray, what: str, grow: Grow, load: Load) -> Any:  # no
         BadRequestError: the text is not JSON.
         TooLargeError: it is long for another reason than a list of numbers or a string.
     """
-    return _Parser(text, what, grow).parse(load)
+    return _Parser(text, subject, grow).parse(load)
 
 
 class _Parser:
     """One text; see the module."""
 
-    def __init__(self, text: bytearray, what: str, grow: Grow) -> None:
+    def __init__(self, text: bytearray, subject: str, grow: Grow) -> None:
         self._text = text
-        self._what = what
+        self._what = subject
         self._grow = grow
         self._mark = secrets.token_hex(16)
         self._rest = bytearray()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from app.errors import DrainingError, Problem, ProblemError, ServiceError, problem_of
-from app.http.answers import told_headers
+from app.http.answers import remark_headers
 from app.http.bodies import discard
 from app.http.decompression import MAX_BODY, Decoder, decoder
 from app.http.media_types import MEDIA_TYPES, PICTURE_TYPES
@@ -226,7 +226,7 @@ class LossAnswer:
             "Thalweg-Bytes": str(ending.bytes),
             "Thalweg-Reopened-Check": ending.reopened_check,
         }
-        headers |= told_headers(ending.told)
+        headers |= remark_headers(ending.remarks)
         if ending.bound is not None and ending.bound.summaries is not None:
             headers["Thalweg-Ledger-Bound"] = str(ending.bound.bound.state_bytes)
         if ending.mark is not None:

@@ -67,7 +67,7 @@ def describe_mark(mark: Mark | None, tokens: Tokens) -> dict[str, object]:
 
 def _ending(ending: Ending, tokens: Tokens) -> dict[str, object]:
     further = {
-        **ending.told,
+        **ending.remarks,
         "rates": ending.rates,
         "ledger_bound": None if ending.bound is None else ending.bound.to_json(),
     }

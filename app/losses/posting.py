@@ -88,7 +88,7 @@ class Ending:
     """Bound of the sums of a whole run; None if there are none."""
 
     @property
-    def told(self) -> dict[str, int | str]:
+    def remarks(self) -> dict[str, int | str]:
         """What is to be said of the rows, by name: END members, and headers after ``Thalweg-``."""
         numbers = {
             "events_without_occurrence": self.events_without_occurrence,
@@ -97,8 +97,8 @@ class Ending:
             "selected_rows": None if self.chosen is None else self.chosen.count,
             "longest_return_period": self.longest_return_period,
         }
-        told = {name: number for name, number in numbers.items() if number is not None}
-        return told | ({} if self.chosen is None else self.chosen.missing)
+        remarks = {name: number for name, number in numbers.items() if number is not None}
+        return remarks | ({} if self.chosen is None else self.chosen.missing)
 
 
 _STRETCH = 1 << 20

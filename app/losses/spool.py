@@ -70,7 +70,7 @@ class Mark:
 
 
 Item = Table | Mark
-_FAIL = partial(temporary_error, what="waiting rows")
+_FAIL = partial(temporary_error, subject="waiting rows")
 
 
 @dataclass(slots=True)

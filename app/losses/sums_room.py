@@ -54,7 +54,7 @@ class SumsRoom:
         # Not a method, with which the files would refer to their holder: such a cycle lives until
         # garbage is collected.
         cover = partial(_cover, self._reservation, spools.limit)
-        self._files = SpillFiles(spools.directory, partial(temporary_error, what="sums"), cover)
+        self._files = SpillFiles(spools.directory, partial(temporary_error, subject="sums"), cover)
         self.resources = LedgerResources(first, more=hold_for_request, spill=self._files)
 
     @property

@@ -244,5 +244,5 @@ def table_encoder(
         return _Plain(BinEncoder())
     from .arrow_tables import ArrowEncoder, ParquetEncoder  # noqa: PLC0415 - takes a tenth of a second
 
-    encoder = ArrowEncoder if name == "arrow" else ParquetEncoder
-    return encoder(report, float_width, joined)
+    columnar = ArrowEncoder if name == "arrow" else ParquetEncoder
+    return columnar(report, float_width, joined)

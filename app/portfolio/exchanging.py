@@ -185,8 +185,8 @@ def _write(writer: SetWriter, imported: Imported, options: ImportOptions) -> Map
     currency = options.currency or imported.currency
     about = {"run": None, "perspective": options.perspective, "currency": currency}
     numbers = {"summary_set": None, **happening(table.event_ids, imported.calendar)}
-    told = {"left_out": dict(imported.left_out), "notes": list(imported.notes)}
-    return {**about, **numbers, **told, **written}
+    remarks = {"left_out": dict(imported.left_out), "notes": list(imported.notes)}
+    return {**about, **numbers, **remarks, **written}
 
 
 def parse(

@@ -71,7 +71,7 @@ def describe_run(
         "events": sum(stream.events for stream in streams),
         "notes": [
             *_large(run, streams, share),
-            *_told(run),
+            *_remarks(run),
             *(f"partition {stream.partition} {how}" for stream, how in different(streams)),
         ],
         "missing_inputs": [*RunSpec.of(run).missing, *gone],
@@ -121,20 +121,20 @@ def _large(run: RunRecord, streams: Sequence[StreamRecord], share: int) -> list[
     return [text] if need > share else []
 
 
-def _told(run: RunRecord) -> list[str]:
+def _remarks(run: RunRecord) -> list[str]:
     """Say what the rows of reports do not."""
     notes = []
     for name, result in run.results.items():
-        told, of = result.get("told", {}), "" if name == OWN else f" (variant {name})"
-        for member, text in _TOLD.items():
-            if member in told:
-                count = told[member]
+        remarks, of = result.get("told", {}), "" if name == OWN else f" (variant {name})"
+        for member, text in _REMARKS.items():
+            if member in remarks:
+                count = remarks[member]
                 number = f"{count:,}" if isinstance(count, int) else count
                 notes.append(text.format(number) + of)
     return notes
 
 
-_TOLD = {
+_REMARKS = {
     "events_without_occurrence": "{} events of the streams never occur, so they have no rows by"
     " period: are the occurrences those of this model?",
     "events_only_in_occurrence": "{} events of the occurrences are in no stream: is a partition"

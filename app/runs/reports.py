@@ -159,25 +159,25 @@ class RunReportsService:
         return Found(files, known, run, variant)
 
     def tell(self, found: Found, name: ReportName, selection: RowSelection) -> dict[str, int | str]:
-        """Say what the rows of a report, or those of a selection, do not; as ``Ending.told``.
+        """Say what the rows of a report, or those of a selection, do not; as ``Ending.remarks``.
 
         Raises:
             CoreError, ServiceError: the records are damaged, or a store failed.
         """
         files, _, run, variant = found
-        options, told = self._sealing.spec(run, variant).options, files.told(name)
+        options, remarks = self._sealing.spec(run, variant).options, files.remarks(name)
         if selection:
             chosen = Chosen(selection)
-            told |= {"selected_rows": files.count(name, chosen), **chosen.missing}
+            remarks |= {"selected_rows": files.count(name, chosen), **chosen.missing}
         elif options.summary_ids is not None and (records := files.find(name.file(RECORDS))):
-            told["selected_rows"] = records.size // files.dtype(name.report).itemsize
+            remarks["selected_rows"] = records.size // files.dtype(name.report).itemsize
         if RETURN_PERIODS in REPORTS[name.report].takes:
             # An input may be gone by now: nothing more is known of it, then.
             with suppress(CoreError, ServiceError):
                 inputs = self._sealing.request(run, variant, (name.report,)).inputs
                 if inputs.longest_return_period is not None:
-                    told["longest_return_period"] = inputs.longest_return_period
-        return told
+                    remarks["longest_return_period"] = inputs.longest_return_period
+        return remarks
 
     def repair(
         self, caller: Identity, ident: str, name: ReportName, form: str, file: PublishedFile

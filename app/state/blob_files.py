@@ -129,10 +129,10 @@ class FileBlobStore(GrowingBlobs):
             path, own = self._path(kind, blob_id), os.dup(descriptor)
             return FileBlobWriter(path, layout.name, mark, own, self._space)
 
-    def touch(self, kind: str, blob_id: str, when: float | None = None) -> None:
+    def touch(self, kind: str, blob_id: str, moment: float | None = None) -> None:
         """See BlobStore."""
         check_blob(kind, blob_id)
-        used = time.time_ns() if when is None else int(when * 1e9)
+        used = time.time_ns() if moment is None else int(moment * 1e9)
         with self._using(kind, blob_id), self._locked(kind, blob_id, fcntl.LOCK_SH) as descriptor:
             os.utime(descriptor, ns=(used, os.fstat(descriptor).st_mtime_ns))
 

@@ -195,13 +195,13 @@ class BlobStore(Protocol):
             StoreDamagedError: the blob is damaged, as far as looking at it shows.
         """
 
-    def touch(self, kind: str, blob_id: str, when: float | None = None) -> None:
+    def touch(self, kind: str, blob_id: str, moment: float | None = None) -> None:
         """Note that a blob is being used; the note may be lost if the machine fails.
 
         Args:
             kind: its kind.
             blob_id: its id.
-            when: time of the use, in seconds since 1970; None for now.
+            moment: time of the use, in seconds since 1970; None for now.
 
         Raises:
             BlobMissingError: there is no such blob.

@@ -154,14 +154,14 @@ def store_error(error: OSError, path: Path) -> StoreError:
     return StoreError(f"the data directory cannot be read or written: {error.strerror}", path=path)
 
 
-def temporary_error(error: OSError, what: str) -> ServiceError:
+def temporary_error(error: OSError, subject: str) -> ServiceError:
     """Return the error for what cannot be written to a temporary file, or read back.
 
     Args:
         error: the error of the system.
-        what: is stored there, in the plural.
+        subject: is stored there, in the plural.
     """
-    detail = f"{what} cannot be stored: {error.strerror}"
+    detail = f"{subject} cannot be stored: {error.strerror}"
     if error.errno in _FULL or error.errno == errno.EFBIG:
         return StorageFullError(detail, retry_after=30)
     return StoreError(detail)

@@ -83,9 +83,9 @@ def _check_conditions(objects: ObjectStore, path: str, e_tag: str | None) -> flo
     return time.monotonic() - started
 
 
-def _ignoring(what: str) -> StoreError:
+def _ignoring(subject: str) -> StoreError:
     return StoreError(
-        f"the object store ignores {what}",
+        f"the object store ignores {subject}",
         hint="Use one with conditional writes, or keep blobs in files: THALWEG_BLOBS=file:",
         retry_after=None,
     )

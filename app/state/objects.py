@@ -167,10 +167,10 @@ class ObjectBlobStore(GrowingBlobs):
                     self._remove(kind, blob_id, entry, end)
                     return
 
-    def touch(self, kind: str, blob_id: str, when: float | None = None) -> None:
+    def touch(self, kind: str, blob_id: str, moment: float | None = None) -> None:
         """See BlobStore; within ten seconds a second note is not made."""
         check_blob(kind, blob_id)
-        used = self.clock() if when is None else when
+        used = self.clock() if moment is None else moment
         with self._using(kind, blob_id):
             while True:
                 entry = self.entry(kind, blob_id)

@@ -95,10 +95,10 @@ def _scalar(connection: sqlite3.Connection, query: str) -> Any:  # noqa: ANN401 
     return connection.execute(query).fetchone()[0]
 
 
-def too_old(what: str, path: Path) -> StoreForeignError:
+def too_old(subject: str, path: Path) -> StoreForeignError:
     """Build the error for what only earlier versions can bring up to date."""
     return StoreForeignError(
-        f"{what} was written by a version before 0.1.0 of 2026-11-23",
+        f"{subject} was written by a version before 0.1.0 of 2026-11-23",
         path=path,
         hint="Start version 0.1.0 of that day (revision 426697b) with it once",
         retry_after=None,

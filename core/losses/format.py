@@ -97,11 +97,11 @@ def block_header_size(kind: Kind, float_width: int) -> int:
     return 8 + (float_width if kind is Kind.SUMMARY else 0)
 
 
-def beyond(what: str, width: int, **place: Any) -> LimitError:  # noqa: ANN401 - of LimitError
+def beyond(subject: str, width: int, **place: Any) -> LimitError:  # noqa: ANN401 - of LimitError
     """The error of a number that a loss of so many bytes does not hold."""
     unit = "Have amounts in a larger unit, such as millions"
     return LimitError(
-        f"{what} more than a loss of {width} bytes holds",
+        f"{subject} more than a loss of {width} bytes holds",
         limit="loss",
         allowed=float(np.finfo(LOSS_DTYPES[width]).max),
         hint=unit if width == max(LOSS_DTYPES) else f"{unit}, or losses of 8 bytes (float_width)",

@@ -281,7 +281,7 @@ def _window_length(layer: Layer, calendar: Calendar) -> int:
 
 
 def _chosen(
-    layer: Layer, field: str, wanted: Sequence[str], known: Sequence[str] | None, what: str
+    layer: Layer, field: str, wanted: Sequence[str], known: Sequence[str] | None, subject: str
 ) -> Array:
     """Which of the known names a layer covers."""
     if not wanted:
@@ -290,10 +290,12 @@ def _chosen(
     if missing:
         some = ", ".join(map(repr, filter(None, list(known or ())[:_SHOWN])))
         others = (
-            f"Use the label of a {what}, such as {some}." if some else f"No {what} has a label."
+            f"Use the label of a {subject}, such as {some}."
+            if some
+            else f"No {subject} has a label."
         )
         raise InputError(
-            f"{layer.place}.{field} has {missing[0]!r}, which no {what} is",
+            f"{layer.place}.{field} has {missing[0]!r}, which no {subject} is",
             hint=nearest(missing[0], known or ()).strip() or others,
             parameter="programme",
         )

@@ -267,14 +267,14 @@ def add_options(
         first, *others = words.split()
         names = [first, *(word for word in others if word.startswith("-"))]
         shape = "".join(others[len(names) - 1 :])
-        how: dict[str, Any] = {"metavar": shape} if shape else {}
+        keywords: dict[str, Any] = {"metavar": shape} if shape else {}
         if shape.startswith("{"):
-            how = {"choices": shape.strip("{}").split(",")}
+            keywords = {"choices": shape.strip("{}").split(",")}
         for fact in facts:
-            how |= fact if isinstance(fact, dict) else {"type": fact}
-        if not how and first.startswith("-"):
-            how = {"action": "store_true"}
-        parser.add_argument(*names, help=text, **how, **more)
+            keywords |= fact if isinstance(fact, dict) else {"type": fact}
+        if not keywords and first.startswith("-"):
+            keywords = {"action": "store_true"}
+        parser.add_argument(*names, help=text, **keywords, **more)
 
 
 def given(args: argparse.Namespace, options: Iterable[str]) -> dict[str, Any]:

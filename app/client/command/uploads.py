@@ -168,9 +168,9 @@ def _upload(args: argparse.Namespace, client: Client) -> int:
             bars.clear()
         codes.append(_report(args, part, result))
 
-    how: dict[str, Any] = {"parallel": args.parallel, "progress": bars, "ended": ended}
+    keywords: dict[str, Any] = {"parallel": args.parallel, "progress": bars, "ended": ended}
     try:
-        client.runs.upload_all(args.id, parts, **how)
+        client.runs.upload_all(args.id, parts, **keywords)
     finally:
         if bars is not None:
             bars.clear()

@@ -345,7 +345,7 @@ def listed(name: str, value: object) -> str:
     return text
 
 
-def told_in(headers: Mapping[str, str]) -> dict[str, str]:
+def remarks_in(headers: Mapping[str, str]) -> dict[str, str]:
     """What headers say of an answer, by name."""
     return {_END_HEADERS[name]: value for name, value in headers.items() if name in _END_HEADERS}
 
@@ -357,12 +357,12 @@ def end_of_table(head: Head) -> End:
         ProtocolError: they do not say.
     """
     headers = head.headers
-    told = told_in(headers)
+    remarks = remarks_in(headers)
     reason = "partial" if headers.get("upload-complete") == "?0" else "complete"
     try:
-        return End.parse({"reopened_check": "whole", **told, "reason": reason})
+        return End.parse({"reopened_check": "whole", **remarks, "reason": reason})
     except (KeyError, ValueError) as e:
-        completeness = told.get("completeness")
+        completeness = remarks.get("completeness")
         raise ProtocolError(f"the answer does not say how it ended ({completeness})") from e
 
 

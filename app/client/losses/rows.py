@@ -109,21 +109,21 @@ class End:
     missing_ids: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, told: Mapping[str, Any]) -> End:
+    def parse(cls, remarks: Mapping[str, Any]) -> End:
         """How an answer ended, from what it says by the names of the attributes.
 
         Raises:
             KeyError, TypeError, ValueError: it does not say.
         """
-        counts = {name: int(told[name]) for name in _COUNTS if told.get(name) is not None}
+        counts = {name: int(remarks[name]) for name in _COUNTS if remarks.get(name) is not None}
         return cls(
-            str(told["reason"]),
-            str(told["completeness"]),
-            int(told["events"]),
-            int(told["bytes"]),
-            str(told["reopened_check"]),
-            ledger_bound=told.get("ledger_bound"),
-            missing_ids={name: ids for name in CHOICES if (ids := told.get(f"missing_{name}"))},
+            str(remarks["reason"]),
+            str(remarks["completeness"]),
+            int(remarks["events"]),
+            int(remarks["bytes"]),
+            str(remarks["reopened_check"]),
+            ledger_bound=remarks.get("ledger_bound"),
+            missing_ids={name: ids for name in CHOICES if (ids := remarks.get(f"missing_{name}"))},
             **counts,
         )
 
@@ -140,13 +140,13 @@ class End:
         warn_of(further | missing | counts)
 
 
-def warn_of(told: Mapping[str, int | str | None]) -> None:
+def warn_of(remarks: Mapping[str, int | str | None]) -> None:
     """Warn of rows that are missing for a reason, as headers of an answer tell it by name."""
-    numbers = {n: int(told.get(n) or 0) for n in _REASONS}
+    numbers = {n: int(remarks.get(n) or 0) for n in _REASONS}
     texts = [text.format(numbers[name]) for name, text in _REASONS.items() if numbers[name]]
-    if str(told.get("selected_rows")) == "0":
+    if str(remarks.get("selected_rows")) == "0":
         texts.append("no row is of the chosen summaries and events: the tables are empty")
-    missing = {name: told.get(f"missing_{name}") for name in CHOICES}
+    missing = {name: remarks.get(f"missing_{name}") for name in CHOICES}
     texts += [f"no row has these of {name}: {ids}" for name, ids in missing.items() if ids]
     for text in texts:
         warn(text)

@@ -14,7 +14,7 @@ from ..errors import ThalwegError
 from ..files.async_downloads import AsyncDownload
 from ..files.state import PathLike
 from ..losses.async_sources import AsyncSourceLike, open_async_source
-from ..losses.requests import INPUTS, InputLike, check_names, input_bytes, put_input, told_in
+from ..losses.requests import INPUTS, InputLike, check_names, input_bytes, put_input, remarks_in
 from ..losses.rows import ReportTable, warn, warn_of
 from ..transport.async_channel import AsyncCalls, AsyncChannel, AsyncConnector, pages
 from ..transport.async_streams import AsyncItems
@@ -420,4 +420,4 @@ async def digest_of(connector: AsyncConnector, name: str, given: InputLike) -> s
 
 
 def _warn(download: AsyncDownload) -> None:
-    warn_of(told_in(download.headers))
+    warn_of(remarks_in(download.headers))

@@ -14,7 +14,7 @@ from uuid import uuid4
 from ..errors import ThalwegError
 from ..files.downloads import Download
 from ..files.state import PathLike
-from ..losses.requests import INPUTS, InputLike, check_names, input_bytes, put_input, told_in
+from ..losses.requests import INPUTS, InputLike, check_names, input_bytes, put_input, remarks_in
 from ..losses.rows import ReportTable, warn, warn_of
 from ..losses.sources import SourceLike, open_source
 from ..transport.channel import Calls, Channel, Connector, pages
@@ -417,4 +417,4 @@ def digest_of(connector: Connector, name: str, given: InputLike) -> str:
 
 
 def _warn(download: Download) -> None:
-    warn_of(told_in(download.headers))
+    warn_of(remarks_in(download.headers))

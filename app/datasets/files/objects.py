@@ -211,9 +211,9 @@ def _found(key: str, size: int, e_tag: str | None, version: str | None = None) -
     return Found(key, size, e_tag, None if version == _OVERWRITTEN else version)
 
 
-def _unreliable(what: str) -> ReadFailedError:
+def _unreliable(subject: str) -> ReadFailedError:
     return ReadFailedError(
-        f"the object store of this dataset root ignores {what}",
+        f"the object store of this dataset root ignores {subject}",
         hint="The operator can use one that heeds conditions on reads, or copy the files to a"
         " directory",
     )
@@ -237,6 +237,6 @@ def _failed(name: str, error: Exception) -> ReadFailedError:
     return _read_failed(name, "cannot be reached, or cuts its answers")
 
 
-def _read_failed(name: str, what: str, hint: str | None = None) -> ReadFailedError:
-    detail = f"{name!r} cannot be read: its object store {what}"
+def _read_failed(name: str, subject: str, hint: str | None = None) -> ReadFailedError:
+    detail = f"{name!r} cannot be read: its object store {subject}"
     return ReadFailedError(detail, hint=hint, retry_after=_RETRY_AFTER, file=name)

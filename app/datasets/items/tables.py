@@ -375,10 +375,10 @@ def _read(
     return np.frombuffer(files.read(index, at, at + nbytes), dtype)
 
 
-def _damaged(file: tuple[FileSet, int], field: Field, what: str) -> FormatError:
+def _damaged(file: tuple[FileSet, int], field: Field, subject: str) -> FormatError:
     files, index = file
     return FormatError(
-        f"column {field.name!r} {what}",
+        f"column {field.name!r} {subject}",
         source=files.name(index),
         hint="Check that the file is neither damaged nor being written",
     )

@@ -98,10 +98,10 @@ def require(folder: Path, name: str, option: str = RUN_DIR) -> Path:
     return path
 
 
-def absent(what: str, option: str = RUN_DIR) -> InputError:
+def absent(subject: str, option: str = RUN_DIR) -> InputError:
     """The error for a file or folder of the run that is not there, and is named by an option."""
     hint = f"Work in the folder of the run, or {option}"
-    return InputError(f"there is no {what}", hint=hint)
+    return InputError(f"there is no {subject}", hint=hint)
 
 
 def read(path: Path) -> bytes:

@@ -189,7 +189,7 @@ class RunReports:
         return tuple(r.name for r in self._request.tables if r.scope == "run")
 
     @property
-    def told(self) -> dict[str, int]:
+    def remarks(self) -> dict[str, int]:
         """What rows do not say of the streams, once reports were computed."""
         occurrence = self._request.inputs.occurrence
         numbers = {"blocks_without_exposure": self._unexposed}

@@ -271,7 +271,7 @@ class Published:
 FORMATS = ("csv", "parquet", "arrow", "ndjson", "bin", "svg", "png")
 """Formats of a report; the first is the default."""
 RECORDS = "bin"
-_TOLD = "told"
+_REMARKS = "told"
 _AT_ONCE = 1 << 16
 """Rows that are read and encoded together: batches of Arrow have so many."""
 
@@ -352,20 +352,20 @@ class ReportFiles(Published):
             rows = np.frombuffer(octets, dtype)
             yield rows if choose is None else choose(rows)
 
-    def told(self, name: ReportName) -> dict[str, int | str]:
+    def remarks(self, name: ReportName) -> dict[str, int | str]:
         """Return what is to be said of a report besides its rows, as ``tell`` stored it."""
-        file, told = self.find(name.file(_TOLD)), {}
+        file, remarks = self.find(name.file(_REMARKS)), {}
         if file is not None:
             # What is damaged is made again with its records.
             with contextlib.suppress(*DAMAGED):
-                told = json.loads(b"".join(self.pieces(file)))
-        return told
+                remarks = json.loads(b"".join(self.pieces(file)))
+        return remarks
 
-    def tell(self, name: ReportName, told: Mapping[str, int | str]) -> None:
+    def tell(self, name: ReportName, remarks: Mapping[str, int | str]) -> None:
         """Store what is to be said of a report, before its records are published."""
-        if told:
-            text = json.dumps(told).encode()
-            self.write(name.file(_TOLD), lambda write: write(text))
+        if remarks:
+            text = json.dumps(remarks).encode()
+            self.write(name.file(_REMARKS), lambda write: write(text))
 
     def count(self, name: ReportName, choose: Callable[[Rows], Rows]) -> int:
         """Return how many rows of a report, which is published, are wanted."""

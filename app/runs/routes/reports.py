@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import Query
 from starlette.requests import Request
 
-from app.http.answers import told_headers
+from app.http.answers import remark_headers
 from app.http.dependencies import IdentityDep, Routes
 from app.http.identity import Identity
 from app.http.json_bodies import send_json
@@ -157,8 +157,8 @@ async def run_report(
                 await send(exchange, found)
 
     async def send(exchange: Exchange, found: Found) -> None:
-        told = await service.threads.start(service.reports.tell, found, name, selection)
-        answer = _FileAnswer(service, found.files, found.file, name, form, told)
+        remarks = await service.threads.start(service.reports.tell, found, name, selection)
+        answer = _FileAnswer(service, found.files, found.file, name, form, remarks)
         if selection:
             await answer.send_selected(exchange, request, selection)
         else:
@@ -204,10 +204,10 @@ class _FileAnswer:
     file: PublishedFile
     name: ReportName
     form: str
-    told: Mapping[str, int | str]
+    remarks: Mapping[str, int | str]
 
     def _headers(self, etag: str) -> dict[str, str]:
-        headers = _headers(self.form, etag) | told_headers(self.told)
+        headers = _headers(self.form, etag) | remark_headers(self.remarks)
         if self.form == RECORDS:
             headers["Thalweg-Dtype"] = json.dumps(self.files.dtype(self.name.report).descr)
         return headers

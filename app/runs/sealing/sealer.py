@@ -308,7 +308,7 @@ class Sealer:
                     work = SealingWork(self.sealing, run, job, lease.proceed)
                     work.run()
                     lease.check()
-                    self._finish(run, job, None, work.told())
+                    self._finish(run, job, None, work.remarks())
                     ended = "done"
             self.jobs.delete(lease.job)
         except (StoppedError, CancelledError):
@@ -381,7 +381,7 @@ class Sealer:
         run: RunRecord,
         job: Job,
         problem: Mapping[str, Any] | None,
-        told: Mapping[str, Any] | None = None,
+        remarks: Mapping[str, Any] | None = None,
     ) -> None:
         """Write into the run how a job ended."""
         name, term = job.variant.name, run.term
@@ -399,7 +399,7 @@ class Sealer:
                 "inputs": dict(job.variant.inputs),
                 "reports": reports,
                 "problem": problem,
-                **({"told": {**known.get("told", {}), **told}} if told else {}),
+                **({"told": {**known.get("told", {}), **remarks}} if remarks else {}),
             }
             if problem is None:
                 result["reports"] = reports + [r for r in job.reports if r not in reports]

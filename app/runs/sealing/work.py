@@ -102,7 +102,7 @@ _HINT = (
     "Seal the run again with return_periods such as 250,100,50, at which ept and psept take a"
     " fraction of it, or have the operator raise {setting} and seal it again"
 )
-_disk_error = partial(temporary_error, what="sums of the run")
+_disk_error = partial(temporary_error, subject="sums of the run")
 
 
 @dataclass(slots=True)
@@ -354,13 +354,13 @@ class SealingWork:
     def _report(self, set_id: int | None, report: str) -> ReportName:
         return ReportName(report, set_id, self._job.variant.name)
 
-    def told(self) -> dict[str, int | str]:
+    def remarks(self) -> dict[str, int | str]:
         """Return what is to be said of the published reports besides their rows."""
-        told: dict[str, int | str] = {}
+        remarks: dict[str, int | str] = {}
         for set_id in self._request.set_ids:
             for report in self._job.reports:
-                told |= self._files.told(self._report(set_id, report))
-        return told
+                remarks |= self._files.remarks(self._report(set_id, report))
+        return remarks
 
     def _compute_sums(self, memory: SumsMemory) -> None:
         reports = self._reports
@@ -425,9 +425,9 @@ class SealingWork:
 
         try:
             compute(sink)
-            told: dict[str, int | str] = {**self._reports.told, **chosen.missing}
+            remarks: dict[str, int | str] = {**self._reports.remarks, **chosen.missing}
             for key in keys:
-                self._files.tell(self._report(*key), told)
+                self._files.tell(self._report(*key), remarks)
                 self._files.publish(writers.pop(key))
         finally:
             for writer in writers.values():

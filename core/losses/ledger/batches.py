@@ -172,8 +172,8 @@ class LedgerReader:
         if len(sizes):
             worst = int(sizes.argmax())
             most = scratch + max(int(sizes[worst]), min(limit, int(sizes.sum())))
-            what = f"the reports of summary {summaries[worst]}"
-            self._ledger.require_room(most, what, self._advice)
+            subject = f"the reports of summary {summaries[worst]}"
+            self._ledger.require_room(most, subject, self._advice)
         parts = []
         begin = 0
         ends = np.cumsum(lengths)

@@ -165,12 +165,12 @@ class Ledger:
         """Whether so many bytes may be taken besides, if need be of a larger budget."""
         return nbytes <= self.free or self._extend(nbytes - self.free)
 
-    def require_room(self, nbytes: int, what: str, advice: str = "Raise") -> None:
+    def require_room(self, nbytes: int, subject: str, advice: str = "Raise") -> None:
         """Have room for what has to be in memory.
 
         Args:
             nbytes: bytes besides what is taken.
-            what: needs them, for the message.
+            subject: needs them, for the message.
             advice: how the hint begins, if not only a larger budget helps.
 
         Raises:
@@ -182,7 +182,7 @@ class Ledger:
             held = self.budget - self.free
             beside = f" beside {in_units(held)} of what was read" if held else ""
             raise self._beyond(
-                f"{what} need {in_units(nbytes)} of memory{beside}, and the budget is"
+                f"{subject} need {in_units(nbytes)} of memory{beside}, and the budget is"
                 f" {in_units(self.budget)}",
                 f"{advice} memory_budget to {(self.budget + missing >> 20) + 1} MiB or more",
             )
@@ -190,9 +190,9 @@ class Ledger:
     def _beyond(self, message: str, hint: str | None = None) -> LimitError:
         return LimitError(message, hint=hint, limit="memory", allowed=self.budget)
 
-    def keep(self, nbytes: int, what: str, advice: str = "Raise") -> None:
+    def keep(self, nbytes: int, subject: str, advice: str = "Raise") -> None:
         """Count bytes that stay in memory until the ledger is closed; see ``require_room``."""
-        self.require_room(nbytes, what, advice)
+        self.require_room(nbytes, subject, advice)
         self._kept += nbytes
 
     def drop(self, nbytes: int) -> None:

@@ -156,7 +156,7 @@ class _Source:
     def fault(self, message: str, offset: int) -> FormatError:
         return FormatError(message, offset=offset, hint=_HINT, source=self.name)
 
-    def take(self, size: int, what: str) -> bytes:
+    def take(self, size: int, subject: str) -> bytes:
         """The next bytes.
 
         Raises:
@@ -166,7 +166,7 @@ class _Source:
             piece = next(self._pieces, None)
             if piece is None:
                 end = self.offset + len(self._held)
-                raise self.fault(f"the partial file ends inside {what}", end)
+                raise self.fault(f"the partial file ends inside {subject}", end)
             self._held += piece
         taken = bytes(self._held[:size])
         del self._held[:size]

@@ -413,9 +413,9 @@ class Summariser(StreamReceiver):
 
     def _overflow(self, number: int) -> errors.LimitError:
         set_id, summary = self._sets.summary(number)
-        what = f"the losses of summary {summary} of set {set_id} add up to"
+        subject = f"the losses of summary {summary} of set {set_id} add up to"
         place = {"event": self.open_event, "source": self._scanner.name}
-        return beyond(what, self._scanner.policy.float_width, **place)
+        return beyond(subject, self._scanner.policy.float_width, **place)
 
     def _flush(self) -> None:
         """Hand on what has been written."""

@@ -494,6 +494,7 @@ def test_a_full_disk_delays_the_run(
         assert note.endswith("tried 1 times, and will be again: full")
         (job,) = service.sealer.jobs.of_run(run.owner, run.id)
         claimed = service.sealer.jobs.change(job, worker="somebody")
+        assert claimed is not None
         (note,) = service.state.runs.describe(service.now(run))["notes"]
         assert note.endswith("tried 1 times, and is tried once more: full")
         service.sealer.jobs.change(claimed, worker="")
