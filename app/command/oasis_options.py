@@ -96,8 +96,8 @@ def add_run_directory(parser: argparse.ArgumentParser) -> None:
 def add_oasis(parser: argparse.ArgumentParser) -> None:
     """Add the options of ``oasis``."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    about = "write a model runner that aggregates losses with Thalweg"
-    runner = actions.add_parser("runner", help=about)
+    text = "write a model runner that aggregates losses with Thalweg"
+    runner = actions.add_parser("runner", help=text)
     runner.add_argument("folder", type=Path, metavar="DIR", help="model package directory")
     runner.add_argument("--force", action="store_true", help="replace a runner of somebody else")
     shims = actions.add_parser("shims", help="write executables with the names of Oasis' tools")

@@ -60,8 +60,8 @@ class Asked:
         own: int = max(each.value["float_width"] for each in self.sets)
         return self.query.float_width or own
 
-    def about(self, notes: Sequence[str]) -> dict[str, Any]:
-        """Return what is said of the answer besides its tables."""
+    def describe(self, notes: Sequence[str]) -> dict[str, Any]:
+        """Describe the answer: all of it but its tables."""
         sets = [{"id": each.id, "digest": each.digest} for each in self.sets]
         query = self.query
         return {"report": query.report, "of": query.of, "loss_sets": sets, "notes": list(notes)}
@@ -89,13 +89,13 @@ class Asked:
 
     def picture(self, form: PictureForm, theme: Theme) -> PictureOptions:
         """Return how its curves are drawn."""
-        about = self.sets[0].value
+        value = self.sets[0].value
         return PictureOptions(
             form=form,
             theme=theme,
-            perspective=about["perspective"],
+            perspective=value["perspective"],
             losses=_LOSSES.get(self.query.of),
-            currency=self.query.currency or about["currency"],
+            currency=self.query.currency or value["currency"],
             tail_means=True,
             labels={} if self.query.group_by else {1: ""},
         )

@@ -248,17 +248,17 @@ def open_set(blobs: GrowingBlobs, record: LossSet) -> OpenSet:
         BlobMissingError: it was deleted.
         CoreError, ServiceError: there is no memory for it.
     """
-    about = record.value
+    document = record.value
     size = record.size(LOSSES) or 0
-    losses = read_losses(blobs, KIND, record.blob(LOSSES), size, about["float_width"])
+    losses = read_losses(blobs, KIND, record.blob(LOSSES), size, document["float_width"])
     tables = {part: _table(blobs, record, part) for part in (OCCURRENCES, WEIGHTS, DIMENSIONS)}
     happens = tables[OCCURRENCES]
     calendar = Calendar(
-        about["periods"],
+        document["periods"],
         Occurrences(**{name: happens[name] for name in Occurrences._fields}),
         tables[WEIGHTS].get("weight", np.zeros(0)),
-        dated=about["dated"],
-        granular=about["granular"],
+        dated=document["dated"],
+        granular=document["granular"],
     )
     info = None
     if tables[DIMENSIONS]:

@@ -64,11 +64,11 @@ def _slices(pieces: Sequence[Rows]) -> Iterator[Rows]:
             yield rows[begin : begin + _AT_ONCE]
 
 
-def encode_json(about: Mapping[str, Any], tables: Sequence[Table]) -> Iterator[bytes]:
+def encode_json(document: Mapping[str, Any], tables: Sequence[Table]) -> Iterator[bytes]:
     """Yield an answer as a JSON object: what is said of it, and a list of rows for each table."""
     # What a table cannot have is refused before a status is sent.
     encoders = [table_encoder("ndjson", table.report, table.width, table.info) for table in tables]
-    yield orjson.dumps(about)[:-1] + b',"tables":{'
+    yield orjson.dumps(document)[:-1] + b',"tables":{'
     for number, (table, encoder) in enumerate(zip(tables, encoders, strict=True)):
         yield (b"," if number else b"") + orjson.dumps(table.report.name) + b":["
         comma = b""

@@ -183,10 +183,10 @@ def _write(writer: SetWriter, imported: Imported, options: ImportOptions) -> Map
             writer, parts_of(table), shape, imported.calendar, imported.dimensions
         )
     currency = options.currency or imported.currency
-    about = {"run": None, "perspective": options.perspective, "currency": currency}
+    document = {"run": None, "perspective": options.perspective, "currency": currency}
     numbers = {"summary_set": None, **happening(table.event_ids, imported.calendar)}
     remarks = {"left_out": dict(imported.left_out), "notes": list(imported.notes)}
-    return {**about, **numbers, **remarks, **written}
+    return {**document, **numbers, **remarks, **written}
 
 
 def parse(

@@ -95,10 +95,10 @@ class Making:
             fault = f"the perspective is {body.perspective}, but that of the run is {perspective}"
             hint = "Leave it out: a loss set has that of its run"
             raise InvalidOptionError(fault, hint=hint, option="perspective")
-        about = {"run": run.id, "perspective": perspective, "currency": currency}
-        named = {**about, "term": run.term, "set": request.set_ids, "info": body.summary_info}
+        document = {"run": run.id, "perspective": perspective, "currency": currency}
+        named = {**document, "term": run.term, "set": request.set_ids, "info": body.summary_info}
         source = hashlib.blake2b(orjson.dumps(named), digest_size=12).hexdigest()
-        content = partial(self._write, run, request, info, about)
+        content = partial(self._write, run, request, info, document)
         return self.sets.create(caller, body.name or source, source, content)
 
     def _request(self, caller: Identity, run: RunRecord, body: SetBody) -> LossRequest:
@@ -127,7 +127,7 @@ class Making:
         run: RunRecord,
         request: LossRequest,
         info: SummaryInfo | None,
-        about: Mapping[str, Any],
+        document: Mapping[str, Any],
         writer: SetWriter,
     ) -> Mapping[str, Any]:
         policy = replace(request.policy, event_order="any")
@@ -149,7 +149,7 @@ class Making:
         same = hashlib.blake2b(" ".join(digests).encode(), digest_size=16).hexdigest()
         numbers = {"summary_set": number, "streams": same, **happening(built.events, calendar)}
         notes = [] if info is None else [*notes_of(info), *built.notes()]
-        return {**about, **numbers, "notes": notes, **written}
+        return {**document, **numbers, "notes": notes, **written}
 
 
 def _currency(info: SummaryInfo | None, given: str | None) -> str | None:

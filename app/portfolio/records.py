@@ -70,10 +70,10 @@ class LossSet:
     def describe(self) -> dict[str, Any]:
         """Return what clients are told."""
         hidden = {"attempt", "parts", "source", "streams", "happening", "sums"}
-        about = {name: value for name, value in self.value.items() if name not in hidden}
+        document = {name: value for name, value in self.value.items() if name not in hidden}
         return {
             "id": self.id,
-            **about,
+            **document,
             "bytes": sum(self.value["parts"].values()),
             "created": datetime.fromtimestamp(int(self.value["created"]), UTC).isoformat(),
         }
@@ -188,9 +188,9 @@ class LossSets:
         attempt = secrets.token_hex(8)
         writer = SetWriter(self.blobs, f"{ident}.{attempt}")
         try:
-            about = content(writer)
+            document = content(writer)
             own = {"source": source, "attempt": attempt, "parts": writer.parts}
-            value = {**about, **own, "digest": writer.digest, "created": time.time()}
+            value = {**document, **own, "digest": writer.digest, "created": time.time()}
             size = sum(writer.parts.values())
             return LossSet.of(self._records.insert(caller.owner, ident, value, size)), True
         except RecordExistsError:

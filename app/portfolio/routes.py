@@ -332,7 +332,7 @@ async def query_portfolio(
 def _encoded(asked: Asked, answer: Answer, form: str, theme: Theme) -> Iterator[bytes]:
     tables = answer.tables
     if form == "json":
-        return encode_json(asked.about(answer.notes), tables)
+        return encode_json(asked.describe(answer.notes), tables)
     if form in PICTURE_TYPES:
         return iter([draw(tables, asked.picture(cast("PictureForm", form), theme))])
     return encode(tables, form, asked.query.report)

@@ -262,8 +262,8 @@ def add_options(
     **more: Any,  # noqa: ANN401 - of argparse
 ) -> None:
     """Add arguments by their words, all with what more argparse is told."""
-    for words, about in options.items():
-        text, *facts = (about,) if isinstance(about, str) else about
+    for words, value in options.items():
+        text, *facts = (value,) if isinstance(value, str) else value
         first, *others = words.split()
         names = [first, *(word for word in others if word.startswith("-"))]
         shape = "".join(others[len(names) - 1 :])
@@ -286,15 +286,15 @@ def given(args: argparse.Namespace, options: Iterable[str]) -> dict[str, Any]:
     }
 
 
-def commas(words: Sequence[str], about: str) -> str:
+def commas(words: Sequence[str], text: str) -> str:
     """How to write a list, if words of a command line have one with blanks in place of commas.
 
     Args:
         words: of a command line that has too many.
-        about: help of the command, which says what options are lists.
+        text: help of the command, which says what options are lists.
     """
     for option, *values in zip(words, words[1:], words[2:], strict=False):
-        is_list = re.search(rf"{re.escape(option)} \S*(LIST|SLICES|,)", about)
+        is_list = re.search(rf"{re.escape(option)} \S*(LIST|SLICES|,)", text)
         if option.startswith("--") and is_list and not any(v.startswith("-") for v in values):
             return (
                 f". A list has commas, and no blanks: {option} {','.join(map(str.strip, values))}"
@@ -306,7 +306,7 @@ def new_command(  # noqa: PLR0913, PLR0917 - what a command consists of
     group: Any,  # noqa: ANN401 - argparse has no public type for it
     name: str,
     run: Callable[[argparse.Namespace, Client], int | None],
-    about: str,
+    text: str,
     options: Options,
     description: str | None = None,
 ) -> argparse.ArgumentParser:
@@ -316,12 +316,12 @@ def new_command(  # noqa: PLR0913, PLR0917 - what a command consists of
         group: of commands.
         name: of the command.
         run: what it does; returns the exit code, unless that is 0.
-        about: its line in the help of the group.
+        text: its line in the help of the group.
         options: its arguments.
         description: of its own help.
     """
     parser: argparse.ArgumentParser = group.add_parser(
-        name, help=about, description=description, allow_abbrev=False
+        name, help=text, description=description, allow_abbrev=False
     )
     parser.set_defaults(run=run, parser=parser)
     add_options(parser, CONNECTION_OPTIONS, default=argparse.SUPPRESS)
@@ -332,10 +332,10 @@ def new_command(  # noqa: PLR0913, PLR0917 - what a command consists of
 def new_group(
     commands: Any,  # noqa: ANN401 - as above
     name: str,
-    about: str,
+    text: str,
     description: str | None = None,
 ) -> Any:  # noqa: ANN401 - as above
     """Add a group of commands, which share its name."""
-    parser = commands.add_parser(name, help=about, description=description, allow_abbrev=False)
+    parser = commands.add_parser(name, help=text, description=description, allow_abbrev=False)
     add_options(parser, CONNECTION_OPTIONS, default=argparse.SUPPRESS)
     return parser.add_subparsers(required=True, metavar="COMMAND")

@@ -53,8 +53,8 @@ EXAMPLES = {
 
 def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
     """Add the command to a command line."""
-    about = "print what completes commands in a shell"
-    parser = commands.add_parser("completion", help=about, description=_ABOUT, allow_abbrev=False)
+    text = "print what completes commands in a shell"
+    parser = commands.add_parser("completion", help=text, description=_ABOUT, allow_abbrev=False)
     parser.add_argument("shell", choices=SHELLS, help="which shell it is")
     parser.set_defaults(run=_completion, parser=parser)
 

@@ -36,9 +36,9 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
 
 def _runs(client: Client, *, long: bool) -> Iterator[Entry]:  # noqa: ARG001 - as the others
     for run in client.runs.list():
-        about = run.document
-        reports = ",".join(about.get("reports", ()))
-        yield run.id, f"{run.state:10} {about.get('perspective', '')}  {reports}", about
+        document = run.document
+        reports = ",".join(document.get("reports", ()))
+        yield run.id, f"{run.state:10} {document.get('perspective', '')}  {reports}", document
 
 
 def _datasets(client: Client, *, long: bool) -> Iterator[Entry]:
@@ -67,12 +67,12 @@ def _rows(
     """A row for each id; what is wrong with one is said in its row, and hides no other."""
     for ident in idents:
         try:
-            line, about = describe(ident) if describe else ("", {"id": ident})
+            line, document = describe(ident) if describe else ("", {"id": ident})
         except ProblemError as error:
             if error.status == _STATUS_FORBIDDEN or is_retryable(error):
                 raise
-            line, about = told(error), {"id": ident, "problem": error.problem}
-        yield ident, line, about
+            line, document = told(error), {"id": ident, "problem": error.problem}
+        yield ident, line, document
 
 
 _KINDS: dict[str, Callable[..., Iterable[Entry]]] = {
@@ -87,8 +87,8 @@ def _ls(args: argparse.Namespace, client: Client) -> None:
     for kind in [args.kind] if args.kind else _KINDS:
         found[kind] = []
         try:
-            for ident, line, about in _KINDS[kind](client, long=args.long):
-                found[kind].append(about)
+            for ident, line, document in _KINDS[kind](client, long=args.long):
+                found[kind].append(document)
                 if not args.json:
                     text = f"{kind[:-1]:8}  {ident}  {line if args.long else ''}"
                     sys.stdout.write(f"{text.rstrip()}\n")

@@ -83,9 +83,9 @@ def build_parser() -> argparse.ArgumentParser:
     batches.add_command(commands)
     _add_inputs(commands)
     _add_pipelines(commands)
-    about = "describe the stages of pipelines, as the service at --url has them"
+    text = "describe the stages of pipelines, as the service at --url has them"
     name: Options = {"name": ("of a stage; default: all of them", {"nargs": "?"})}
-    new_command(commands, "stages", _stages, about, name, about)
+    new_command(commands, "stages", _stages, text, name, text)
     group = new_group(commands, "token", "inspect tokens")
     token: Options = {"token": "as an answer has it, or a token file"}
     new_command(group, "inspect", _inspect, "print what a token says", token)
@@ -107,8 +107,8 @@ def _add_inputs(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
 def _add_pipelines(commands: Any) -> None:  # noqa: ANN401 - as above
     group = new_group(commands, "pipelines", "register, list, show and delete pipelines")
     spec: Options = {"spec SPEC": "file with the spec, or its JSON"}
-    about = "register a pipeline and print its description"
-    new_command(group, "register", _register_pipeline, about, spec)
+    text = "register a pipeline and print its description"
+    new_command(group, "register", _register_pipeline, text, spec)
     new_command(group, "list", _list_pipelines, "print the ids of your pipelines", {})
     ident: Options = {"id ID": "as register and list print it"}
     new_command(group, "show", _show_pipeline, "print the description of a pipeline", ident)

@@ -135,8 +135,8 @@ _CHOICES: Options = {
 
 def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
     """Add the commands to a command line."""
-    about = "loss sets of runs: roll-ups, curves and layers of any group, without another run"
-    group = new_group(commands, "portfolio", about)
+    text = "loss sets of runs: roll-ups, curves and layers of any group, without another run"
+    group = new_group(commands, "portfolio", text)
     created: Options = {"id RUN": "id of the run, as thalweg run list prints it", **_CREATE}
     new_command(group, "create", _create, "make a loss set of a sealed run", created)
     table: Options = {
@@ -160,16 +160,16 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     }
     new_command(group, "query", _query, "answer a question about loss sets", asked)
     priced = {"programme FILE": layers, **_SETS, **_PRICE, **_answered(FORMATS[:5])}
-    about = "print what the layers of a programme are expected to cost"
-    new_command(group, "price", _price, about, priced)
+    text = "print what the layers of a programme are expected to cost"
+    new_command(group, "price", _price, text, priced)
 
 
 def _answered(formats: Sequence[str]) -> Options:
     """What questions have in common, which are answered in these formats."""
-    about = "default: that of -o, or csv; json of a summary, which has several tables"
+    text = "default: that of -o, or csv; json of a summary, which has several tables"
     return {
         **_CHOICES,
-        "--format": (about, {"choices": formats}),
+        "--format": (text, {"choices": formats}),
         "-o --out FILE": ("default: standard output", Path),
         **arguments.FORCE,
     }
@@ -189,12 +189,12 @@ def _export(args: argparse.Namespace, client: Client) -> None:
 
 
 def _tell(loss_set: LossSet) -> None:
-    about = loss_set.document
-    say(f"{about['events']:,} events, {about['rows']:,} losses, {about['periods']:,} periods")
-    for rows, number in about.get("left_out", {}).items():
+    details = loss_set.document
+    say(f"{details['events']:,} events, {details['rows']:,} losses, {details['periods']:,} periods")
+    for rows, number in details.get("left_out", {}).items():
         if number:
             say(f"left out: {number:,} {rows}")
-    for note in about.get("notes", ()):
+    for note in details.get("notes", ()):
         say(f"note: {note}")
     sys.stdout.write(f"{loss_set.id}\n")
 
@@ -206,9 +206,9 @@ def _list(_args: argparse.Namespace, client: Client) -> None:
 
 def described(each: LossSet) -> str:
     """A loss set in one line."""
-    about = each.document
-    currency = about.get("currency") or ""
-    return f"{each.id}  {currency:3}  {about['rows']:,} losses  {about['periods']:,} periods"
+    document = each.document
+    currency = document.get("currency") or ""
+    return f"{each.id}  {currency:3}  {document['rows']:,} losses  {document['periods']:,} periods"
 
 
 def _show(args: argparse.Namespace, client: Client) -> None:

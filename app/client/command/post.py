@@ -58,12 +58,12 @@ _ARGUMENTS: Options = {
 
 def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
     """Add the command to a command line."""
-    about = (
+    text = (
         "Post a loss stream and write its reports. Several reports need one pass as bin; in other"
         " formats a FILE is posted once for each."
     )
     line = "post a loss stream and write its reports"
-    post = new_command(commands, "post", _post, line, _ARGUMENTS, about)
+    post = new_command(commands, "post", _post, line, _ARGUMENTS, text)
     post.set_defaults(several=_SEVERAL)
 
 

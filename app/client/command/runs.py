@@ -59,8 +59,8 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
         "name": ("which file it is", {"choices": INPUTS}),
         "file FILE": ("csv, packed or parquet", Path),
     }
-    about = "give a run that is not sealed an auxiliary file"
-    new_command(group, "input", _put_input, about, put)
+    text = "give a run that is not sealed an auxiliary file"
+    new_command(group, "input", _put_input, text, put)
     new_command(
         group,
         "compute",

@@ -50,7 +50,7 @@ _PICTURES: Options = {
 
 def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
     """Add the commands to a command line."""
-    about = "list, show, register and delete datasets"
+    text = "list, show, register and delete datasets"
     action = {"nargs": "?", "choices": tuple(_NEEDS), "default": "list"}
     registered: Options = {
         "action": ("default: list", action),
@@ -58,7 +58,7 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
         "--view ID": "delete this view, not the dataset",
         "--file F": ("JSON of the dataset to register", Path),
     }
-    new_command(commands, "datasets", _datasets, about, registered, _DATASET)
+    new_command(commands, "datasets", _datasets, text, registered, _DATASET)
     tiles = new_command(
         commands,
         "tiles",
@@ -78,21 +78,21 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     where: Options = {
         "position INDEX": ("in the scan, such as 5,7 or 5 7", _position, {"nargs": "+"})
     }
-    about = "read one frame of a dataset into a file"
-    new_command(commands, "frame", _frame, about, {**_ID, **where, **_out("FILE.npy", "to write")})
-    about = "reduce frames to an image, or pixels to a map of the scan"
-    reduce = new_command(commands, "reduce", _reduce, about, {**_ID, **_reduction_option(None)})
+    text = "read one frame of a dataset into a file"
+    new_command(commands, "frame", _frame, text, {**_ID, **where, **_out("FILE.npy", "to write")})
+    text = "reduce frames to an image, or pixels to a map of the scan"
+    reduce = new_command(commands, "reduce", _reduce, text, {**_ID, **_reduction_option(None)})
     _add_view(reduce)
     add_options(reduce, {**_out("FILE", "ends in .npy or .npz"), **arguments.PROGRESS})
-    about = "draw a reduction as a picture"
-    image = new_command(commands, "image", _image, about, {**_ID, **_reduction_option("?")})
+    text = "draw a reduction as a picture"
+    image = new_command(commands, "image", _image, text, {**_ID, **_reduction_option("?")})
     _add_view(image)
     add_options(image, {**_out("FILE.png", "to write"), **_PICTURES})
 
 
-def _out(metavar: str, about: str) -> Options:
+def _out(metavar: str, text: str) -> Options:
     return {
-        f"-o --out {metavar}": (about, {"required": True}),
+        f"-o --out {metavar}": (text, {"required": True}),
         "--force": "replace a finished file, or what is unfinished of changed data",
     }
 
@@ -112,13 +112,13 @@ def _check_out(args: argparse.Namespace, *endings: str) -> None:
 
 
 def _reduction_option(nargs: str | None) -> Options:
-    about = (
+    text = (
         "sum, mean, std, min or max over the frames, com, point:Y,X, disk:Y,X,RADIUS,"
         " annulus:Y,X,INNER,OUTER, rectangle:Y0,Y1,X0,X1, or JSON; several detectors are "
         """'{"op": "virtual", "detectors": [{"disk": {"centre": [64, 64], "radius": 20}}, """
         """{"rectangle": [[0, 32], [0, 64]]}]}'"""
     )
-    return {"reduction REDUCTION": (about, {"nargs": nargs})}
+    return {"reduction REDUCTION": (text, {"nargs": nargs})}
 
 
 def _indices(text: str) -> list[int]:

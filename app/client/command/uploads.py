@@ -40,11 +40,11 @@ _UPLOAD: Options = {
 
 def add_upload(group: Any) -> None:  # noqa: ANN401 - argparse has no public type for it
     """Add the command to a command line."""
-    about = (
+    text = (
         "Upload each FILE as the stream of a partition, several at a time. Running a killed or"
         " cut-off command again goes on where it stopped."
     )
-    new_command(group, "upload", _upload, "upload streams of partitions", _UPLOAD, about)
+    new_command(group, "upload", _upload, "upload streams of partitions", _UPLOAD, text)
 
 
 def _directory(args: argparse.Namespace) -> Path:

@@ -98,27 +98,27 @@ class Tally:
             WorkStoppedError: they do not fit, or nobody waits for the result.
         """
         size, curves = 0, []
-        for of in wanted:
-            curves.append(self._arrange(of, size))
+        for kind in wanted:
+            curves.append(self._arrange(kind, size))
             size = int(curves[-1].ends[-1, -1])
-        longest = max(int((of.ends - of.begins).max()) for of in curves)
+        longest = max(int((each.ends - each.begins).max()) for each in curves)
         with Scope("curves", _KEPT_BYTES * (size + longest)):
             kept = kernel.make_kept(size, longest)
-            places = np.stack([of.places for of in curves])
+            places = np.stack([each.places for each in curves])
             alone = self._repeated.alone
             self._keep(0, alone, self._cells.sums, places, kept)
-            for k, of in enumerate(wanted):
-                self._keep(alone, None, of.losses, places[k : k + 1], kept)
+            for k, kind in enumerate(wanted):
+                self._keep(alone, None, kind.losses, places[k : k + 1], kept)
             has_loss = (curves[0].tallies[1:, :, kernel.CELLS] > 0).any(1)
             samples = 1 + np.flatnonzero(has_loss | (self._empty[1:] > 0))
             whole = np.zeros(min(len(samples), 1), np.int64)
             return [
                 Tallied(
-                    each.read(whole, of.full, self._buckets, kept),
-                    each.read(samples, of.samples, self._buckets, kept),
+                    each.read(whole, kind.full, self._buckets, kept),
+                    each.read(samples, kind.samples, self._buckets, kept),
                     samples,
                 )
-                for of, each in zip(wanted, curves, strict=True)
+                for kind, each in zip(wanted, curves, strict=True)
             ]
 
     def _arrange(self, wanted: Wanted, at: int) -> _Curves:
