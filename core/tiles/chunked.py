@@ -13,7 +13,7 @@ would decode the same chunk again and again. Instead, the frames are grouped by 
 
 * :func:`boxes` covers the requested positions with boxes. All positions of a chunk are in one
   box, and touching boxes are merged up to a bounded size, because a call of the library costs
-  more than a few extra frames.
+  more than a few extra frames. Positions that are far apart are boxes as they are.
 * :func:`pieces` splits a box along chunk borders if it is too large to be read at once.
 
 Each piece is read with one call of the library, and its frames are copied to their slots in the
@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,8 +39,12 @@ READ_BOXES = 1024
 """Maximum number of boxes read at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+_FEW = 8
+"""One position of so many may be in a cell that touches another's."""
+_FIRST = np.zeros(1, np.int64)
+
+
+class _Part(NamedTuple):
     """A box, and where the frames in it go."""
 
     box: Box
@@ -104,7 +108,7 @@ class ArrayFrames:
         flat = self._buffer[: len(frames) * size]
         out = flat.reshape(len(frames), rows[1] - rows[0], *self._rest)
         owners = np.searchsorted(self._ends, frames, side="right")
-        for number in np.unique(owners).tolist():
+        for number in sorted(set(owners.tolist())):
             slots = np.flatnonzero(owners == number)
             self._fill(number, frames[slots] - self._firsts[number], rows, (out, slots))
         values = flat.view()
@@ -127,7 +131,7 @@ class ArrayFrames:
         max_items = READ_BYTES // self._dtype.itemsize
         for batch in _batches(self._parts(array, frames, rows), max_items):
             for part, values in zip(batch, array.read([part.box for part in batch]), strict=True):
-                images = values.reshape(-1, *out[part.pixels].shape[1:])
+                images = values.reshape(-1, *values.shape[-self._sig_dims :])
                 targets = (_run(slots[part.members]), *part.pixels[1:])
                 out[targets] = images[_run(part.inside)]
 
@@ -141,6 +145,13 @@ class ArrayFrames:
         nav_shape = array.shape[:split] or (1,)
         positions = np.stack(np.unravel_index(frames[order], nav_shape), axis=1).astype(np.int64)
         cells = array.chunks[:split] or (1,)
+        if _are_apart(positions // np.array(cells), nav_shape):
+            cut = list(_cut(sig, array.chunks[split:], max_items))
+            for place, position in enumerate(positions.tolist()):
+                nav = tuple((start, start + 1) for start in position) if split else ()
+                for part, inner in cut:
+                    yield _Part((*nav, *part), order[place : place + 1], _FIRST, inner)
+            return
         parted: dict[int, list[tuple[Box, tuple[slice, ...]]]] = {}
         for nav, members in boxes(positions, cells, max(max_items // max(pixels, 1), 1)):
             lengths = [stop - start for start, stop in nav]
@@ -150,10 +161,25 @@ class ArrayFrames:
             else:
                 low = np.array([start for start, _ in nav])
                 inside = np.ravel_multi_index(tuple((positions[members] - low).T), lengths)
-            if count not in parted:  # a shuffle has many boxes of one frame
+            if count not in parted:
                 parted[count] = list(_cut(sig, array.chunks[split:], max_items // count))
             for part, inner in parted[count]:
                 yield _Part((*nav, *part) if split else part, order[members], inside, inner)
+
+
+def _are_apart(cells: Indices, shape: Sequence[int]) -> bool:
+    """Whether no two positions, shape (n, axes), are in one cell and few in cells that touch.
+
+    So it is in a shuffle, where to look for boxes would take longer than to read many a frame.
+    """
+    if len(cells) == 1:
+        return True
+    numbers = np.ravel_multi_index(tuple(cells.T), shape).tolist()
+    known = set(numbers)
+    # Along each axis, in a row of its own or, by mistake, from the end of one to the next.
+    steps = np.cumprod([1, *shape[:0:-1]]).tolist()
+    touching = sum(number + step in known for step in steps for number in known)
+    return len(known) == len(numbers) and touching * _FEW < len(numbers)
 
 
 def _cut(sig: Box, cells: Sequence[int], max_items: int) -> Iterator[tuple[Box, tuple[slice, ...]]]:
@@ -213,10 +239,11 @@ def boxes(
     label = np.empty(len(positions), np.int64)
     label[order] = owner[np.repeat(np.arange(len(begins)), np.diff(np.r_[begins, len(order)]))]
     by_box = np.argsort(label, kind="stable")
-    ends = np.cumsum(np.bincount(label, minlength=len(lows)))
-    for number, members in enumerate(np.split(by_box, ends[:-1])):
-        pairs = zip(lows[number].tolist(), highs[number].tolist(), strict=True)
-        yield tuple(pairs), members
+    ends = np.cumsum(np.bincount(label, minlength=len(lows))).tolist()
+    begin = 0
+    for low, high, end in zip(lows.tolist(), highs.tolist(), ends, strict=True):
+        yield tuple(zip(low, high, strict=True)), by_box[begin:end]
+        begin = end
 
 
 def _merge(

@@ -91,6 +91,17 @@ def test_consecutive_frames_are_one_selection() -> None:
     assert spy.boxes == [((2, 7), (0, 16), (1, 3), (0, 4))]
 
 
+def test_a_shuffle_is_read_frame_by_frame_at_once() -> None:
+    spy = Spy.of(np.arange(16 * 16 * 16, dtype="u2").reshape(16, 16, 4, 4), (1, 1, 4, 4))
+    frames = np.array([200, 3, 77, 120, 9, 161, 44, 255, 18], np.int64)
+    ArrayFrames([spy], 2).load(frames, (0, 4))
+    (batch,) = spy.batches
+    assert batch == [
+        ((f // 16, f // 16 + 1), (f % 16, f % 16 + 1), (0, 4), (0, 4))
+        for f in sorted(frames.tolist())
+    ]
+
+
 def test_boxes_and_pieces_of_one_place() -> None:
     ((box, members),) = boxes(np.zeros((3, 1), np.int64), (1,), 1)
     assert box == ((0, 1),)
