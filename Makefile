@@ -16,7 +16,8 @@ ON_CORES := --processes $(shell getconf _NPROCESSORS_ONLN)
 SIDE_BY_SIDE := --processes 5
 # Tests of what kernels are part of, except those that show the same however kernels run.
 ENGINE := tests/core --ignore=tests/core/compat -m "not once"
-RUNTIME_LOCKS := deploy/requirements.lock deploy/requirements-build.lock
+# The first brings a pip that is twice as fast as that of venv.
+RUNTIME_LOCKS := deploy/requirements-build.lock deploy/requirements.lock
 
 # Several jobs at a time, as downloads, types and many tests leave a core idle.
 AT_ONCE := $(MAKE) --no-print-directory
@@ -37,7 +38,8 @@ $(RUNTIME): $(RUNTIME_LOCKS) pyproject.toml
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 		|| { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --no-compile --require-hashes $(RUNTIME_LOCKS:%=-r %)
+	$(PIP) install --no-compile --require-hashes -r deploy/requirements-build.lock
+	$(PIP) install --no-compile --require-hashes -r deploy/requirements.lock
 	$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
