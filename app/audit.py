@@ -6,7 +6,7 @@ to a file of their own. A line is a JSON object:
     event        always "audit"
     action       create, delete, append, seal, compute; revoke, adopt (the command); identify (a
                  refusal, see below)
-    resource     dataset, view, pipeline, input, run, stream or key
+    resource     dataset, view, pipeline, input, loss_set, run, stream or key
     id           that of the resource; further members say what it belongs to
     owner        who acted; of the command, the owner of the key
     uid          of the command, the user of the operating system who ran it

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -44,6 +45,7 @@ _SIZES = (
 """Settings in bytes, besides those whose names say so."""
 _SIZE = re.compile(r"[0-9.]+ ?([kKMGT]i?B?|B)")
 _BYTES = TypeAdapter(ByteSize)
+_ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+")
 _API_KEY = re.compile(r"(.*:)?\s*[0-9A-Fa-f]{64}")
 
 
@@ -333,6 +335,27 @@ class Settings(BaseSettings):
     def _split(cls, value: Any) -> Any:  # noqa: ANN401 - text or a sequence
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _check_proxies(cls, value: str | None) -> str | None:
+        for name in (part.strip() for part in (value or "").split(",")):
+            if name not in {"", "*"}:
+                try:
+                    ip_network(name, strict=False)
+                except ValueError as e:
+                    raise ValueError(
+                        f"{name[:60]!r} is no address or network, such as 10.0.0.0/8"
+                    ) from e
+        return value
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _check_origins(cls, value: Names) -> Names:
+        for origin in value:
+            if origin not in {"*", "null"} and not _ORIGIN.fullmatch(origin):
+                raise ValueError(f"{origin[:60]!r} is no origin, such as https://example.com")
         return value
 
     @field_validator("*")

@@ -24,7 +24,9 @@ from typing import TYPE_CHECKING
 import orjson
 from pydantic import ValidationError
 
+from app.audit import LOG, NONE
 from app.cores import count_cores, count_memory
+from app.datasets.catalogue import read_catalogue
 from app.datasets.files.mapped import is_local
 from app.datasets.files.places import missing_roots, parse_roots
 from app.decoding.base import DecoderLimits
@@ -55,6 +57,7 @@ from app.state.storage import (
 from app.state.token_keys import FILE, load_keys, shared_keys
 from app.tasks import make_cluster, scheduler_of
 from app.tokens import KeyRing, parse_key
+from app.tracing import NO_TRACING, open_tracing
 from core._jit import CACHE_VARIABLE, cache_roots, find_published
 
 from .finding import OK, WARN, WRONG, Finding, judge
@@ -314,6 +317,29 @@ def _dataset_roots(settings: Settings) -> Finding:
     )
 
 
+def _catalogue(settings: Settings) -> Finding:
+    entries = read_catalogue(settings.catalogue)
+    return Finding(OK, f"{len(entries)} datasets in {settings.catalogue}" if entries else "none")
+
+
+def _audit_log(settings: Settings) -> Finding:
+    destination = settings.audit_log
+    if destination in {LOG, NONE}:
+        return Finding(OK, destination)
+    path = Path(destination)
+    writable = os.access(path if path.exists() else path.parent, os.W_OK) and not path.is_dir()
+    wrong = f"Have user {os.geteuid()} write there, or set THALWEG_AUDIT_LOG"
+    return judge(
+        f"{destination} {'can' if writable else 'cannot'} be written", "", "" if writable else wrong
+    )
+
+
+def _traces(settings: Settings) -> Finding:
+    tracing = open_tracing(settings.traces, 0.0)
+    tracing.close()
+    return Finding(OK, "none are sent" if tracing is NO_TRACING else "the library is installed")
+
+
 def _engine(settings: Settings) -> Finding:
     if settings.engine == "local":
         return Finding(OK, "this machine computes")
@@ -355,6 +381,9 @@ CHECKS: dict[str, Callable[[Settings], Finding]] = {
     "open files": _open_files,
     "sandbox": _sandbox,
     "dataset roots": _dataset_roots,
+    "catalogue": _catalogue,
+    "audit log": _audit_log,
+    "traces": _traces,
     "engine": _engine,
     "clock": _clock,
 }

@@ -16,13 +16,19 @@ from typing import Any
 import numpy as np
 
 from app.decoding.base import Decoders
-from app.errors import DataChangedError, InvalidOptionError, NotFoundError
+from app.errors import DataChangedError, InvalidOptionError, NotFoundError, ServiceError
 from app.http.identity import Identity
-from app.state.base import RecordConflictError, RecordExistsError, RecordMissingError, StateStore
+from app.state.base import (
+    RecordConflictError,
+    RecordExistsError,
+    RecordMissingError,
+    StateStore,
+    StoreDamagedError,
+)
 from app.state.ownership import Namespaces
 from core.arrays import Array
 from core.budget import current
-from core.errors import AmbiguousFormatError, FormatError, ShapeError
+from core.errors import AmbiguousFormatError, CoreError, FormatError, ShapeError
 from core.tiles.corrections import Corrections, check_finite
 from core.tiles.formats import parse
 from core.tiles.frames import FileFrames
@@ -179,9 +185,11 @@ class Catalogue:
         """
         if ident in self._entries:
             raise _missing(ident)
-        key = self._find(caller.acting_for(owner) if owner and caller.is_admin else caller, ident)[
-            0
-        ]
+        owned_by = caller.acting_for(owner) if owner and caller.is_admin else caller
+        try:
+            key = self._find(owned_by, ident)[0]
+        except StoreDamagedError:
+            key = owned_by.owner, ident
         try:
             self._registered.delete(*key)
         except RecordMissingError as e:
@@ -444,11 +452,15 @@ def read_catalogue(path: Path | None) -> dict[str, DatasetSpec]:
         return {}
     try:
         tables = tomllib.loads(path.read_text())
-    except (OSError, tomllib.TOMLDecodeError) as e:
-        raise InvalidOptionError(f"the catalogue {path.name} cannot be read: {e}") from e
+    except (OSError, ValueError) as e:
+        raise InvalidOptionError(f"the catalogue {path} cannot be read: {e}") from e
     entries = {}
     for ident, values in tables.items():
         if not isinstance(values, Mapping):
             raise InvalidOptionError(f"{ident!r} in the catalogue is not a table")
-        entries[ident] = parse_dataset({"id": ident, **values}, operator=True)
+        try:
+            entries[ident] = parse_dataset({"id": ident, **values}, operator=True)
+        except (CoreError, ServiceError) as e:
+            hint = getattr(e, "hint", None)
+            raise InvalidOptionError(f"[{ident}] in the catalogue {path}: {e}", hint=hint) from e
     return entries

@@ -284,6 +284,8 @@ def parse_source(  # noqa: PLR0913 - parts of a catalogue entry
     known = (*FORMATS, *ARRAY_FORMATS, *ITEM_FORMATS)
     if form is not None and form not in known:
         problem, hint = f"no format is named {form[:40]!r}", names_hint(form, known)
+        if form.lower() in {"csv", "tsv", "txt"}:
+            hint = "Convert text: to parquet, or by numpy.loadtxt and numpy.save to npy"
         raise InvalidOptionError(problem, hint=hint, option="format")
     if stored is not None and isinstance(files, Store):
         if form not in {None, ZARR}:

@@ -154,12 +154,13 @@ class LossSets:
             return LossSet.of(others[0])
 
     def page(self, caller: Identity, after: str, limit: int) -> list[LossSet]:
-        """List up to ``limit`` sets after an id, in order of their ids; ``admin`` gets all."""
-        found = self._records.page(caller.owner, "", after, limit)
-        if caller.is_admin:
-            ids = self._records.all_ids(after, limit)
-            found = [owned for ident in ids for owned in self._records.of_anyone(ident)]
-        return [LossSet.of(owned) for owned in found]
+        """List up to ``limit`` sets after an id, in order of their ids; ``admin`` gets all.
+
+        Those that are damaged are left out, and logged.
+        """
+        return self._records.listed(
+            caller.owner, after, limit, LossSet.of, everyone=caller.is_admin
+        )
 
     def create(
         self,

@@ -167,13 +167,11 @@ class Runs:
     def page(self, caller: Identity, after: str, limit: int) -> list[RunRecord]:
         """List up to ``limit`` runs of the caller after an id, in order of their ids.
 
-        ``admin`` gets those of everybody.
+        ``admin`` gets those of everybody. Those that are damaged are left out, and logged.
         """
-        found = self._runs.page(caller.owner, "", after, limit)
-        if caller.is_admin:
-            ids = self._runs.all_ids(after, limit)
-            found = [owned for ident in ids for owned in self._runs.of_anyone(ident)]
-        return [RunRecord.decode(owned) for owned in found]
+        return self._runs.listed(
+            caller.owner, after, limit, RunRecord.decode, everyone=caller.is_admin
+        )
 
     def change(self, record: RunRecord, change: Change, *, admit: Admit | None = None) -> RunRecord:
         """Change a run, again and again until nobody was first.
@@ -242,6 +240,16 @@ class Runs:
             self.on_state("deleted")
         self.watch.announce(record.id)
 
+    def discard(self, caller: Identity, ident: str) -> None:
+        """Delete the record of a run of the caller, which is damaged.
+
+        Raises:
+            NotFoundError: the caller has none.
+        """
+        self._runs.remove(caller.owner, ident, everyone=caller.is_admin)
+        self.on_state("deleted")
+        self.watch.announce(ident)
+
     def check_open(self, run: RunRecord) -> None:
         """Check that a run takes streams.
 
@@ -267,7 +275,10 @@ def new_term() -> str:
 
 PIECE = 1 << 20
 """Bytes that are read at a time."""
-_REMEDY = "Delete the stream, upload it again, then seal the run again"
+_REMEDY = (
+    "Delete the stream, upload it again, then seal the run again; if the run is sealed, upload to"
+    " another one"
+)
 
 
 class StoredStream:

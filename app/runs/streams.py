@@ -36,9 +36,10 @@ from app.state.base import (
     RecordMissingError,
     StateStore,
     StoreBusyError,
+    StoreDamagedError,
 )
 from app.state.blobs import BlobMissingError, BlobStore
-from app.state.ownership import Namespaces, OwnedRecord
+from app.state.ownership import Namespaces, OwnedRecord, ident_of, logged_damage
 
 from .records import MAX_PARTITION, STREAM, RunRecord, StreamRecord, stream_id, stream_key
 from .store import Runs, StoredStream, new_term
@@ -320,10 +321,12 @@ class Streams:
         """Yield the partitions that have a stream, mostly without decoding it."""
         term = f'"term":"{run.term}"'.encode()
         for record in self._scan(run):
-            if not (term in record.value and b'"deleted":false' in record.value):
-                stream = StreamRecord.decode(OwnedRecord.of(record))
-                if stream.deleted or not _is_of(run, stream):
-                    continue
+            # One that is damaged is there, until it is deleted.
+            with logged_damage():
+                if not (term in record.value and b'"deleted":false' in record.value):
+                    stream = StreamRecord.decode(OwnedRecord.of(record))
+                    if stream.deleted or not _is_of(run, stream):
+                        continue
             yield int(record.id.rpartition(".")[2])
 
     def _scan(self, run: RunRecord, after: str = "", limit: int = MAX_PAGE) -> Iterator[Record]:
@@ -334,7 +337,7 @@ class Streams:
             yield from page
             if len(page) < limit:
                 return
-            ident = OwnedRecord.of(page[-1]).ident
+            ident = ident_of(page[-1])
 
     def stored(self, stream: StreamRecord) -> StoredStream:
         """Return the durable bytes of a version of a stream."""
@@ -400,7 +403,14 @@ class Streams:
 
     def delete_all(self, run: RunRecord) -> None:
         """Delete the streams of a run that is gone."""
-        for stream in [StreamRecord.decode(OwnedRecord.of(record)) for record in self._scan(run)]:
+        for record in list(self._scan(run)):
+            try:
+                stream = StreamRecord.decode(OwnedRecord.of(record))
+            except StoreDamagedError:
+                # Nothing is known of its bytes, which are the sweeper's.
+                with contextlib.suppress(RecordMissingError):
+                    self._records.delete(run.owner, ident_of(record))
+                continue
             # Others are of a run that was created since by the same key, or the sweeper's.
             if _is_of(run, stream):
                 self._remove(stream)

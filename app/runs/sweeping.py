@@ -54,7 +54,11 @@ class Removal:
         """
         while True:
             with contextlib.suppress(RecordConflictError):
-                self.remove(self.runs.find(caller, ident))
+                try:
+                    self.remove(self.runs.find(caller, ident))
+                except StoreDamagedError:
+                    # What belonged to it is the sweeper's.
+                    self.runs.discard(caller, ident)
                 return
 
     def remove(self, record: RunRecord) -> None:

@@ -12,15 +12,24 @@ import hashlib
 import json
 import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from app.errors import BadRequestError, NotFoundError
 
-from .base import Record, RecordConflictError, RecordMissingError, StateStore, every
+from .base import (
+    DamagedRecord,
+    Record,
+    RecordConflictError,
+    RecordMissingError,
+    StateStore,
+    every,
+)
 
 KIND = "key"
 KEY_ID_DIGITS = 12
 """Leading digits of a digest by which people name a key."""
+_DAMAGED = "(damaged)"
+"""Owner of keys whose records are damaged: nobody is let in by them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,13 @@ class StoredKey:
         """Parse a record."""
         values = json.loads(record.value)
         return cls(record.id, **{**values, "scopes": frozenset(values["scopes"])})
+
+
+def _key_of(record: Record) -> StoredKey:
+    """Return the key in a record; if that is damaged, one that permits nothing."""
+    if isinstance(record, DamagedRecord):
+        return StoredKey(record.id, _DAMAGED, frozenset(), created=0)
+    return StoredKey.of(record)
 
 
 def digest_key(key: str) -> str:
@@ -113,9 +129,9 @@ class ApiKeys:
         return bool(self._store.list(KIND, limit=1).records)
 
     def records(self) -> Iterator[StoredKey]:
-        """Yield all keys, in the order of their digests."""
+        """Yield all keys, in the order of their digests; of damaged ones little is known."""
         for record in every(self._store, KIND):
-            yield StoredKey.of(record)
+            yield _key_of(record)
 
     def revoke(self, name: str, now: float) -> list[StoredKey]:
         """Revoke a key by its leading digits, or all keys of an owner.
@@ -125,7 +141,7 @@ class ApiKeys:
         """
         revoked = []
         for record in list(every(self._store, KIND)):
-            key = StoredKey.of(record)
+            key = _key_of(record)
             named = len(name) >= KEY_ID_DIGITS and key.digest.startswith(name)
             if (named or key.owner == name) and self._revoke(record, now):
                 revoked.append(key)
@@ -138,10 +154,9 @@ class ApiKeys:
 
     def _revoke(self, record: Record, now: float) -> bool:
         """Revoke a key; return whether it was not yet revoked."""
-        while StoredKey.of(record).revoked is None:
-            values = json.loads(record.value) | {"revoked": int(now)}
+        while (key := _key_of(record)).revoked is None:
             try:
-                self._store.compare_and_swap(record, json.dumps(values).encode())
+                self._store.compare_and_swap(record, replace(key, revoked=int(now)).to_json())
             except RecordConflictError:
                 # By somebody else, at the same time.
                 record = self._store.get(KIND, record.id)

@@ -34,7 +34,7 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -136,6 +136,27 @@ class Record:
     def checksum(self) -> int:
         """Compute what is stored with this version, to be compared whenever it is read."""
         return checksum_of(self.kind, self.id, self.value, self.generation, self.nonce)
+
+
+class DamagedRecord(Record):
+    """A version of a record that is not as it was stored: it can be listed and deleted.
+
+    Whoever reads its value gets a StoreDamagedError.
+    """
+
+    __slots__ = ("_path",)
+
+    def __init__(self, damaged: Record, path: Path | None) -> None:
+        for each in fields(Record):
+            if each.name != "value":
+                object.__setattr__(self, each.name, getattr(damaged, each.name))
+        object.__setattr__(self, "_path", path)
+
+    @property
+    def value(self) -> bytes:
+        """Raises StoreDamagedError."""
+        path: Path | None = object.__getattribute__(self, "_path")
+        raise damaged(str(self.kind), str(self.id), path)
 
 
 class Page(NamedTuple):
@@ -242,8 +263,8 @@ class StateStore(ABC):
         """
         check_key(seen.kind, seen.id)
         nbytes = len(value) if size is None else size
-        generation = seen.generation + 1
-        new = replace(seen, value=check_value(value), generation=generation, size=nbytes)
+        version = seen.generation + 1, seen.nonce
+        new = Record(seen.kind, seen.id, check_value(value), *version, seen.used, nbytes)
         return self.swap(seen, new, admit)
 
     @abstractmethod

@@ -22,14 +22,26 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+import structlog
 
 from . import base
-from .base import MAX_PAGE, Admit, Record, RecordExistsError, RecordMissingError, StateStore
+from .base import (
+    MAX_PAGE,
+    Admit,
+    Record,
+    RecordExistsError,
+    RecordMissingError,
+    StateStore,
+    StoreDamagedError,
+)
 from .turns import Turn
 
+T = TypeVar("T")
 Json: TypeAlias = Any
 """What JSON holds."""
 ADMIN = "admin"
@@ -49,6 +61,15 @@ def namespace(owner: str) -> str:
     return hashlib.blake2b(owner.encode(), digest_size=_PREFIX_SIZE).hexdigest()
 
 
+@contextlib.contextmanager
+def logged_damage() -> Iterator[None]:
+    """Log what is damaged, and go on without it."""
+    try:
+        yield
+    except StoreDamagedError as e:
+        structlog.get_logger().error("passed over", reason=str(e))
+
+
 @dataclass(frozen=True, slots=True)
 class OwnedRecord:
     """A thing of an owner."""
@@ -66,7 +87,21 @@ class OwnedRecord:
         """Return the thing in a record."""
         beside = json.loads(record.value)
         owner, value = beside.pop("owner"), beside.pop("value")
-        return cls(owner, record.id[_DIGITS + 1 :], value, record, beside)
+        return cls(owner, ident_of(record), value, record, beside)
+
+
+def _owner_of(record: Record) -> str:
+    """Return the owner that a record names; nobody's name if it is damaged."""
+    return "" if isinstance(record, base.DamagedRecord) else OwnedRecord.of(record).owner
+
+
+def _owned(record: Record) -> list[OwnedRecord]:
+    return [OwnedRecord.of(record)]
+
+
+def ident_of(record: Record) -> str:
+    """Return the id of the thing in a record."""
+    return record.id[_DIGITS + 1 :]
 
 
 def _encoded(**members: Json) -> bytes:
@@ -166,6 +201,8 @@ class Namespaces:
             self.record(owner, ident)
         except RecordMissingError:
             return False
+        except StoreDamagedError:
+            return True
         return True
 
     def replace(
@@ -218,31 +255,75 @@ class Namespaces:
         Raises:
             RecordMissingError: there is none to delete.
         """
-        owners = [owner]
+        found = {record_id(owner, ident): owner}
         if everyone and not self.has(owner, ident):
-            owners = [owned.owner for owned in self.of_anyone(ident)]
+            found = {record.id: _owner_of(record) for record in self._of_ident(ident)}
         removed = []
-        for each in owners:
+        for each, whose in found.items():
             # Its owner may have been first.
-            with contextlib.suppress(RecordMissingError):
-                self.delete(each, ident)
-                removed.append(each)
+            with contextlib.suppress(base.RecordInvalidError, RecordMissingError):
+                self._store.delete(self._kind, each)
+                removed.append(whose)
         if not removed:
             raise self._missing(ident)
         return removed
+
+    def _of_ident(self, ident: str) -> Iterator[Record]:
+        """Yield the records of this id, of all owners, damaged ones too."""
+        with contextlib.suppress(base.RecordInvalidError):
+            for space in self._prefixes():
+                records = self._records(space, ident, "", 1)
+                yield from (record for record in records if ident_of(record) == ident)
 
     def _missing(self, ident: str) -> RecordMissingError:
         return RecordMissingError(f"there is no {self._kind} {ident[:80]!r}")
 
     def ids(self, owner: str, after: str = "", limit: int = 1000, *, prefix: str = "") -> list[str]:
         """List up to ``limit`` ids of an owner that begin so, after ``after``, in order."""
-        return [owned.ident for owned in self.page(owner, prefix, after, limit)]
+        return [ident_of(record) for record in self.records(owner, prefix, after, limit)]
 
     def page(
         self, owner: str, prefix: str = "", after: str = "", limit: int = 100
     ) -> list[OwnedRecord]:
         """List up to ``limit`` things of an owner whose ids begin so, after ``after``, in order."""
         return [OwnedRecord.of(record) for record in self.records(owner, prefix, after, limit)]
+
+    def listed(
+        self,
+        owner: str,
+        after: str,
+        limit: int,
+        decode: Callable[[OwnedRecord], T],
+        *,
+        everyone: bool = False,
+    ) -> list[T]:
+        """List things as ``page`` does, but for those that are damaged, which are logged.
+
+        Args:
+            owner: the owner.
+            after: list only things whose ids are after this one.
+            limit: maximum number of them, or a few more if several owners have the last one.
+            decode: returns the thing in a record.
+            everyone: whether to list those of all owners.
+        """
+        found: list[T] = []
+        while len(found) < limit and (
+            part := self._part(owner, after, limit - len(found), everyone)
+        ):
+            for read in part.values():
+                with logged_damage():
+                    found += map(decode, read())
+            after = list(part)[-1]
+        return found
+
+    def _part(
+        self, owner: str, after: str, limit: int, everyone: bool
+    ) -> dict[str, Callable[[], list[OwnedRecord]]]:
+        """Find the next ids of a list, each with what reads the things of this id."""
+        if everyone:
+            return {each: partial(self.of_anyone, each) for each in self.all_ids(after, limit)}
+        records = self.records(owner, "", after, limit)
+        return {ident_of(each): partial(_owned, each) for each in records}
 
     def records(
         self, owner: str, prefix: str = "", after: str = "", limit: int = 100
@@ -255,7 +336,7 @@ class Namespaces:
         found: set[str] = set()
         for space in self._prefixes():
             records = self._records(space, prefix, after, limit)
-            found |= {OwnedRecord.of(record).ident for record in records}
+            found |= {ident_of(record) for record in records}
         return sorted(found)[:limit]
 
     def of_all(self) -> Iterator[OwnedRecord]:

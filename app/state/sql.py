@@ -14,7 +14,15 @@ from typing import Any, LiteralString
 
 from app.errors import StorageFullError
 
-from .base import Record, RecordExistsError, RecordMissingError, StateStore, Usage, damaged
+from .base import (
+    DamagedRecord,
+    Record,
+    RecordExistsError,
+    RecordMissingError,
+    StateStore,
+    Usage,
+    damaged,
+)
 
 KIND, IDENT = "probe", "readiness"
 """The record that is written to see whether any can be."""
@@ -44,7 +52,10 @@ class SqlStateStore(StateStore):
 
     def find(self, kind: str, record_id: str) -> Record | None:
         """See StateStore."""
-        return next(iter(self._records("kind = ? AND id = ?", (kind, record_id))), None)
+        record = next(iter(self._records("kind = ? AND id = ?", (kind, record_id))), None)
+        if isinstance(record, DamagedRecord):
+            raise damaged(record.kind, record.id, self.path)
+        return record
 
     def scan(self, kind: str, prefix: str, after: str, limit: int) -> Sequence[Record]:
         """See StateStore."""
@@ -59,9 +70,7 @@ class SqlStateStore(StateStore):
     def _record(self, row: tuple[Any, ...]) -> Record:
         kind, record_id, value, generation, nonce, used, checksum, size = row
         record = Record(kind, record_id, value, generation, nonce, used, size)
-        if record.checksum() != checksum:
-            raise damaged(str(kind), str(record_id), self.path)
-        return record
+        return record if record.checksum() == checksum else DamagedRecord(record, self.path)
 
     def largest_usage(self, kind: str, space: str = "") -> Usage:
         """Return the most records, and the most bytes, that one owner has of a kind.

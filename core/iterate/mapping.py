@@ -112,7 +112,12 @@ def _located(
     except Exception as error:
         at = _first_failure(function, block, positions)
         where = "a block" if at is None else f"the item at position {at}"
-        raise TransformError(f"a {noun} failed on {where}: {error}", position=at) from error
+        raise TransformError(
+            f"a {noun} failed on {where}: {error}",
+            hint="Filter such items out, or change them, in a stage before. Positions are those"
+            " of the stage's input: after shuffles, shards and filters",
+            position=at,
+        ) from error
 
 
 def _first_failure(

@@ -83,8 +83,10 @@ class _Difference(Accumulator):
     results = ("diff",)
 
     def run(self, cells: Cells, values: Array, first: int) -> tuple[dict[str, Array], Cells]:
-        before = cells if first else values[:1]
-        return {"diff": np.diff(values, prepend=before)}, values[-1:]
+        differences = np.diff(values, prepend=cells if first else values[:1])
+        if not first:  # of NaN from itself, too
+            differences[0] = 0
+        return {"diff": differences}, values[-1:]
 
 
 class _Extremes(Accumulator):

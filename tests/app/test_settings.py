@@ -48,6 +48,8 @@ def test_flags_come_before_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         *[("public_url", "foo"), ("public_url", "ftp://foo"), ("public_url", "http://")],
         *[("traces", "collector:4318"), ("traces_sample", "1.1"), ("traces_sample", "nan")],
         *[("access_log", "combined"), ("traces", "ftp://collector")],
+        *[("trusted_proxies", "10.0.0.0/33"), ("trusted_proxies", "10.0.0.1, proxy")],
+        *[("cors_origins", "example.com"), ("cors_origins", "https://example.com/")],
         *[("public_url", "//foo"), ("public_url", "http://foo/?a=b"), ("public_url", "http://f o")],
     ],
 )

@@ -301,6 +301,7 @@ ACROSS: dict[str, str] = {
     "tests/app/server/test_bodies.py": "bodies however they arrive and are read",
     "tests/app/server/test_connections.py": "connections and their limits",
     "tests/app/server/lanes/test_moves.py": "connections that move between lanes",
+    "tests/app/state/test_damaged_records.py": "one damaged record, beside which all goes on",
     "tests/app/state/test_stores.py": "every store, under one contract",
     "tests/core/losses/ledger/test_curves.py": "long curves, against NumPy",
     "tests/app/portfolio/test_imports.py": "tables of losses in every encoding",

@@ -122,7 +122,7 @@ class ListingWork:
                 writer.write(json.dumps(rows).encode())
                 self._files.publish(writer)
 
-    def told(self) -> dict[str, int | str]:
+    def remarks(self) -> dict[str, int | str]:
         return {}
 
 

@@ -54,7 +54,7 @@ async def list_runs(
         alive = [run for run in page if not service.runs.is_expired(run)]
         return {
             "runs": [describe_briefly(run, service.streams.count(run)) for run in alive],
-            "after": page[-1].id if len(page) == limit else None,
+            "after": page[-1].id if len(page) >= limit else None,
         }
 
     return json_response(await service.threads.start(look))

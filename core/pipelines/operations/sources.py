@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from ...arrays import Indices
-from ...errors import PipelineError, names_hint
+from ...errors import OptionError, PipelineError, names_hint
 from ...iterate.base import Indexed, Stage
 from ...iterate.combine import Zip, zipped
 from ...iterate.mapping import named_map
@@ -83,7 +83,14 @@ def _labelled(context: BuildContext, frames: Indexed, datasets: Mapping[str, str
         if label in _OF_FRAMES or label in (field.name for field in frames.schema):
             hint = 'Give it another name: {"label": id}.'
             raise context.spec.error(f"name {label!r}, a field of the frames", "labels", hint)
-        found = context.open_source(dataset, {"fields": [label], "scan": list(frames.scan)})
+        try:
+            found = context.open_source(dataset, {"fields": [label], "scan": list(frames.scan)})
+        except OptionError as e:
+            if e.field != "fields":
+                raise
+            message = f"ask {dataset!r} for {label!r}, of which it has no field"
+            hint = f'Name labels by its fields: {{"FIELD": "{dataset}"}}. {e.hint}.'
+            raise context.spec.error(message, "labels", hint) from e
         if found.length != math.prod(frames.scan):
             found_is = f"of {dataset!r} are {found.length}, for a scan {list(frames.scan)}"
             raise context.spec.error(found_is, "labels", "Give one for each position.")

@@ -166,6 +166,12 @@ SIGN, ACCEPT = f"1:sign:{SECRET}", f"2:accept:{SECRET}"
         ("dataset roots", {}, untouched, "ok", "none"),
         ("dataset roots", {"dataset_roots": "/nowhere"}, untouched, "warn", "mount /nowhere"),
         ("dataset roots", {"dataset_roots": "/"}, untouched, "wrong", "other than /"),
+        ("catalogue", {}, untouched, "ok", "none"),
+        ("catalogue", {"catalogue": "/nowhere.toml"}, untouched, "wrong", "cannot be read"),
+        ("audit log", {}, untouched, "ok", "log"),
+        ("audit log", {"audit_log": "/nowhere/log"}, untouched, "wrong", "set THALWEG_AUDIT_LOG"),
+        ("audit log", {"audit_log": "/dev/null"}, untouched, "ok", "can be written"),
+        ("traces", {}, untouched, "ok", "none are sent"),
         ("clock", {}, patched(time, "time", 0.0), "wrong", "before this program was installed"),
     ],
 )

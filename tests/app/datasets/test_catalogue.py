@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.datasets.catalogue import Catalogue
+from app.datasets.catalogue import Catalogue, read_catalogue
 from app.datasets.files.buffers import BufferPool
 from app.datasets.files.roots import FileMissingError, Roots
 from app.datasets.opened import MAX_POSITIONS, OpenDataset
@@ -560,3 +560,15 @@ def test_a_format_that_is_near_is_told(desk: Desk, name: str, near: str) -> None
 def test_a_format_that_does_not_fit_is_doubted(desk: Desk) -> None:
     with pytest.raises(CoreError, match=r"Is the format empad\?"):
         desk.register(format="empad")
+
+
+def test_a_catalogue_that_is_refused_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "sets.toml"
+    for text, message in (
+        ("[scan]\nfoo = 1\n", rf"\[scan\] in the catalogue {path}: foo is unknown"),
+        ("scan = 1\n", "'scan' in the catalogue is not a table"),
+        ("[scan\n", f"the catalogue {path} cannot be read"),
+    ):
+        path.write_text(text)
+        with pytest.raises(InvalidOptionError, match=message):
+            read_catalogue(path)

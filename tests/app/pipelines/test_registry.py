@@ -289,6 +289,7 @@ def test_labels_stay_with_their_frames(place: Place, labels: Array, form: dict[s
             r"'turned' have the shape \[6, 5, 1\], but the scan \[5, 6\] has 30 positions",
         ),
         ({"labels": "lines"}, "the labels 'lines' are lines of text"),
+        ({"labels": {"y": "table"}}, "labels ask 'table' for 'y', of which it has no field"),
         ({"labels": "few"}, r"have 10 items, but the scan \[5, 6\] has 30 positions"),
         ({"labels": "packed"}, r"of \[5, 6\], cannot be divided into parts of \[1\]"),
         ({"labels": "late"}, r"have 28 frames, but the scan \[5, 6\] has 30 positions"),
@@ -310,6 +311,8 @@ def test_labels_that_do_not_fit_are_refused(
     place.dataset("lines", text(0, 30), format="lines")
     pq.write_table(pa.table({"label": LABELS[:10]}), place.root / "parquet")
     place.dataset("few", None, files=["parquet"], format="parquet")
+    pq.write_table(pa.table({"label": LABELS}), place.root / "table")
+    place.dataset("table", None, format="parquet")
     place.dataset("grows", bytes(120), growing=True, **raw)
     one = {"format": "raw", "sig_shape": [1], "dtype": "u1"}
     place.dataset("turned", bytes(30), nav_shape=[6, 5], **one)

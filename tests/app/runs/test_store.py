@@ -23,7 +23,7 @@ from app.runs.streams import MAX_STREAMS, Streams
 from app.runs.sweeping import Removal
 from app.runs.uploads.upload_protocol import http_date
 from app.runs.watching import Watch
-from app.state.base import RecordConflictError, StoreDamagedError
+from app.state.base import RecordConflictError, StateStore, StoreDamagedError
 from app.state.ownership import Namespaces
 from app.state.quotas import AdmittedRecords, Limit, Quotas
 from core.losses.events import Position, StreamHeader
@@ -41,9 +41,9 @@ DAY = 86400.0
 class Stores:
     """Runs over stores in memory, with a clock that stands still."""
 
-    def __init__(self, **limits: Limit) -> None:
+    def __init__(self, store: StateStore | None = None, /, **limits: Limit) -> None:
         self.now = 1e9
-        self.records = AdmittedRecords(MemoryStateStore(), Quotas(limits))
+        self.records = AdmittedRecords(store or MemoryStateStore(), Quotas(limits))
         self.blobs = MemoryBlobStore()
         self.runs = Runs(self.records, 30.0, Watch(), lambda: self.now)
         self.streams = Streams(self.records, self.blobs, self.runs, lambda: self.now)

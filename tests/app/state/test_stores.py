@@ -312,8 +312,9 @@ class TestSqlite(StateStoreSuite):
             kind = "dataset" if "kind" in change else "view"
             with pytest.raises(StoreDamagedError, match=f"stored {kind} {ident} is damaged"):
                 store.get(kind, ident)
-            with pytest.raises(StoreDamagedError):
-                every(store, kind)
+            named = {record.id: record for record in every(store, kind)}
+            with pytest.raises(StoreDamagedError, match=f"stored {kind} {ident} is damaged"):
+                _ = named[ident].value
             assert store.get("view", "z").value == b"1"
             store.delete(kind, ident)
             assert [record.id for record in every(store, "view")] == ["z"]

@@ -24,6 +24,9 @@ def test_running_results() -> None:
     assert run("cumsum", "x", "cumsum") == np.cumsum(x).tolist()
     assert run("cumsum", "k", "cumsum") == [5, -2, 0, 2]
     assert run("diff", "k", "diff") == [0, -12, 9, 0]
+    lacking = ArraySource({"x": np.array([np.nan, 1.0, np.inf])})
+    first, *rest = one(Scan(lacking, fn="diff", field="x"), "x.diff")
+    assert (first, np.isnan(rest[0]), rest[1]) == (0.0, True, np.inf)
     assert run("minmax", "x", "min") == [3, -1, -1, -1]
     assert run("minmax", "k", "max") == [5, 5, 5, 5]
     assert run("count", "k", "count") == [1, 2, 3, 4]
