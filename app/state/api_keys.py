@@ -51,9 +51,11 @@ class StoredKey:
         return self.digest[:KEY_ID_DIGITS]
 
     def state(self, now: float) -> str:
-        """Return ``valid``, ``expired`` or ``revoked``."""
+        """Return ``valid``, ``expired``, ``revoked`` or, of a damaged record, ``damaged``."""
         if self.revoked is not None:
             return "revoked"
+        if self.owner == _DAMAGED:
+            return "damaged"
         return "expired" if self.expires is not None and self.expires <= now else "valid"
 
     def to_json(self) -> bytes:
