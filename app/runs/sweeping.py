@@ -55,10 +55,12 @@ class Removal:
         while True:
             with contextlib.suppress(RecordConflictError):
                 try:
-                    self.remove(self.runs.find(caller, ident))
+                    run = self.runs.find(caller, ident)
                 except StoreDamagedError:
                     # What belonged to it is the sweeper's.
                     self.runs.discard(caller, ident)
+                else:
+                    self.remove(run)
                 return
 
     def remove(self, record: RunRecord) -> None:

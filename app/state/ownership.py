@@ -343,6 +343,12 @@ class Namespaces:
         """Yield the things of all owners."""
         return map(OwnedRecord.of, base.every(self._store, self._kind))
 
+    def intact(self) -> Iterator[OwnedRecord]:
+        """Yield the things of all owners, but for those that are damaged, which are logged."""
+        for record in base.every(self._store, self._kind):
+            with logged_damage():
+                yield OwnedRecord.of(record)
+
     def of_anyone(self, ident: str) -> list[OwnedRecord]:
         """Return the things of this id, of all owners."""
         found = []

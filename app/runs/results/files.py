@@ -225,13 +225,19 @@ class Published:
         """Yield the names of all files, in order."""
         prefix = f"{self._run}."
         start = prefix + after if after else ""
-        while page := self._records.page(self._owner, prefix, start, MAX_PAGE):
-            yield from (owned.ident.removeprefix(prefix) for owned in page)
-            start = page[-1].ident
+        while page := self._records.ids(self._owner, start, MAX_PAGE, prefix=prefix):
+            yield from (ident.removeprefix(prefix) for ident in page)
+            start = page[-1]
 
     def delete(self, name: str) -> None:
         """Delete a file, if it exists: first its record, so that nobody finds half of it."""
-        file = self.find(name)
+        try:
+            file = self.find(name)
+        except StoreDamagedError:
+            # Its bytes are the sweeper's.
+            with contextlib.suppress(RecordMissingError):
+                self._records.delete(self._owner, self._ident(name))
+            return
         if file is not None:
             self.discard(file)
 

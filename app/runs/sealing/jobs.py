@@ -220,7 +220,7 @@ class Jobs:
         now = self._clock()
         seen, self._seen = self._seen, {}
         found, computing, suspects, poisoned = [], 0, 0, 0
-        for job in map(_decode, self._things.of_all()):
+        for job in map(_decode, self._things.intact()):
             if job.is_poisoned and not job.worker:
                 poisoned += 1
                 continue
@@ -273,11 +273,11 @@ class Jobs:
 
         One of a run that was created since by the same key is made again by the sweeper.
         """
-        for job in self.of_run(owner, run):
+        for ident in self._things.ids(owner, prefix=f"{run}."):
             with contextlib.suppress(RecordMissingError):
-                self._things.delete(owner, job.ident)
-        for owned in self._ahead.page(owner, f"{run}."):
-            self._forget(owner, owned.ident)
+                self._things.delete(owner, ident)
+        for ident in self._ahead.ids(owner, prefix=f"{run}."):
+            self._forget(owner, ident)
 
     @contextlib.contextmanager
     def ahead(self, owner: str, run: str) -> Iterator[None]:

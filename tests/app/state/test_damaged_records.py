@@ -12,7 +12,9 @@ import pytest
 
 from app.errors import NotFoundError
 from app.http.identity import SINGLE_USER, Identity
-from app.runs.records import RUN, STREAM
+from app.runs.records import REPORT, RUN, SEGMENT, STREAM
+from app.runs.sealing.jobs import KIND as JOB
+from app.runs.sealing.jobs import job_of
 from app.runs.sweeping import chores
 from app.state.api_keys import ApiKeys
 from app.state.base import StoreDamagedError
@@ -67,6 +69,28 @@ def test_it_is_listed_and_deleted_but_not_read(store: Store) -> None:
     assert things.ids("alice") == ["a", "c"]
     with pytest.raises(NotFoundError):
         things.remove("admin", "b", everyone=True)
+
+
+@pytest.mark.parametrize("kind", [JOB, "ahead", REPORT, SEGMENT])
+def test_what_a_run_has_besides_is_deleted_with_it(store: Store, kind: str) -> None:
+    f = Stores(store)
+    run = f.run()
+    things = Namespaces(store, kind)
+    for ident in "ab":
+        things.insert("alice", f"{run.id}.{ident}", "x")
+    store.damage(kind, record_id("alice", f"{run.id}.a"))
+    store.damage(kind, record_id("alice", f"{run.id}.b"))
+    f.removal.delete(ALICE, run.id)
+    assert things.ids("alice") == []
+
+
+def test_other_jobs_are_found(store: Store) -> None:
+    f = Stores(store)
+    runs = [f.run(), f.run()]
+    for run in runs:
+        f.removal.jobs.create(job_of(run))
+    store.damage(JOB, record_id("alice", job_of(runs[0]).ident))
+    assert [job.run for job in f.removal.jobs.claimable()] == [runs[1].id]
 
 
 def test_others_expire(store: Store) -> None:
