@@ -106,9 +106,12 @@ class CrossOrigin(CORSMiddleware):
         ident = new_request_id()
         if answer.status_code != 200:  # noqa: PLR2004
             what = bytes(answer.body).decode().removeprefix("Disallowed CORS ")
+            hint = "Use GET or POST, and headers that the API has"
+            if "origin" in what:
+                hint = "Have the operator add the origin to THALWEG_CORS_ORIGINS"
             error = OriginRefusedError(
                 f"a page of {request_headers['origin'][:_SHOWN]} may not send this: its {what}",
-                hint="Use GET or POST, or have the operator add it to THALWEG_CORS_ORIGINS",
+                hint=hint,
                 request_id=ident,
             )
             kept = {name: v for name, v in answer.headers.items() if name.startswith(_KEPT)}
