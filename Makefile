@@ -16,8 +16,7 @@ ON_CORES := --processes $(shell getconf _NPROCESSORS_ONLN)
 SIDE_BY_SIDE := --processes 5
 # Tests of what kernels are part of, except those that show the same however kernels run.
 ENGINE := tests/core --ignore=tests/core/compat -m "not once"
-# The first brings a pip that is twice as fast as that of venv.
-RUNTIME_LOCKS := deploy/requirements-build.lock deploy/requirements.lock
+RUNTIME_LOCKS := deploy/requirements-pip.lock deploy/requirements.lock deploy/requirements-build.lock
 
 # Several jobs at a time, as downloads, types and many tests leave a core idle.
 AT_ONCE := $(MAKE) --no-print-directory
@@ -38,8 +37,8 @@ $(RUNTIME): $(RUNTIME_LOCKS) pyproject.toml
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 		|| { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --no-compile --require-hashes -r deploy/requirements-build.lock
-	$(PIP) install --no-compile --require-hashes -r deploy/requirements.lock
+	$(PIP) install --no-compile --require-hashes -r deploy/requirements-pip.lock
+	$(PIP) install --no-compile --require-hashes -r deploy/requirements.lock -r deploy/requirements-build.lock
 	$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -231,6 +230,8 @@ lock:  ## renew the locked versions (needs uv on the PATH)
 	uv pip compile pyproject.toml --extra dask --extra hdf5 --extra objectstore --extra otel --extra plot --extra postgres --extra zarr --universal --python-version 3.11 \
 		--generate-hashes --no-header --no-annotate --no-emit-index-url \
 		--constraint deploy/requirements-plot.lock --output-file deploy/requirements-image.lock
+	uv pip compile --group pip --universal --python-version 3.11 --generate-hashes \
+		--no-header --no-annotate --no-emit-index-url --output-file deploy/requirements-pip.lock
 	uv pip compile --group build --universal --python-version 3.11 --generate-hashes \
 		--no-header --no-annotate --no-emit-index-url --output-file deploy/requirements-build.lock
 	uv pip compile pyproject.toml --group dev --no-strip-extras --universal --python-version 3.11 --generate-hashes \
