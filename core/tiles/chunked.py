@@ -170,13 +170,13 @@ class ArrayFrames:
 def _are_apart(cells: Indices, shape: Sequence[int]) -> bool:
     """Whether no two positions, shape (n, axes), are in one cell and few in cells that touch.
 
-    So it is in a shuffle, where to look for boxes would take longer than to read many a frame.
+    A shuffle is like this: to look for boxes in it would take longer than to read the frames.
     """
     if len(cells) == 1:
         return True
     numbers = np.ravel_multi_index(tuple(cells.T), shape).tolist()
     known = set(numbers)
-    # Along each axis, in a row of its own or, by mistake, from the end of one to the next.
+    # Along each axis. The end of a row seems to touch the beginning of the next: no harm.
     steps = np.cumprod([1, *shape[:0:-1]]).tolist()
     touching = sum(number + step in known for step in steps for number in known)
     return len(known) == len(numbers) and touching * _FEW < len(numbers)
