@@ -109,9 +109,9 @@ class ApiKeys:
             The key itself, which is stored nowhere, and its record.
 
         Raises:
-            BadRequestError: the owner's name is empty, too long or not printable.
+            BadRequestError: the owner's name is empty, too long, not printable, or taken.
         """
-        if not owner or len(owner) > 100 or not owner.isprintable():  # noqa: PLR2004
+        if not 1 <= len(owner) <= 100 or not owner.isprintable() or owner == _DAMAGED:  # noqa: PLR2004
             raise BadRequestError(f"{owner[:100]!r} is not a name", hint="Use 1 to 100 characters")
         secret = new_secret()
         expires = None if seconds is None else int(now + seconds)

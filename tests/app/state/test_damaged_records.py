@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import NotFoundError
+from app.errors import BadRequestError, NotFoundError
 from app.http.identity import SINGLE_USER, Identity
 from app.runs.records import REPORT, RUN, SEGMENT, STREAM
 from app.runs.sealing.jobs import KIND as JOB
 from app.runs.sealing.jobs import job_of
-from app.runs.sweeping import chores
+from app.runs.sweeping import chores, named_inputs
 from app.state.api_keys import ApiKeys
 from app.state.base import StoreDamagedError
 from app.state.ownership import Namespaces, record_id
@@ -93,6 +93,17 @@ def test_other_jobs_are_found(store: Store) -> None:
     assert [job.run for job in f.removal.jobs.claimable()] == [runs[1].id]
 
 
+@pytest.mark.parametrize("kind", [RUN, JOB])
+def test_no_input_counts_as_unused_that_it_may_name(store: Store, kind: str) -> None:
+    f = Stores(store)
+    run = f.run()
+    f.removal.jobs.create(job_of(run))
+    assert list(named_inputs(store)) == []
+    store.damage(kind, record_id("alice", run.id if kind == RUN else job_of(run).ident))
+    with pytest.raises(StoreDamagedError):
+        list(named_inputs(store))
+
+
 def test_others_expire(store: Store) -> None:
     for ident in ("a.1", "a.2", "a.3"):
         store.create("pipeline", ident, b"{}")
@@ -114,6 +125,8 @@ def test_other_keys_are_revoked_and_so_is_it(store: Store) -> None:
     assert [key.digest for key in keys.revoke(alice.ident, 1.0)] == [alice.digest]
     found = keys.get(alice.digest)
     assert found is not None
+    with pytest.raises(BadRequestError):
+        keys.add("(damaged)", ["read"], 0.0)
     assert (found.state(2.0), found.scopes) == ("revoked", frozenset())
     with pytest.raises(NotFoundError):
         keys.revoke(alice.ident, 2.0)
