@@ -46,18 +46,21 @@ class Spy(BlockArray):
         return found
 
 
+@pytest.mark.parametrize(("widest", "few"), [(9, False), (40, True)])
 @pytest.mark.parametrize("seed", range(half(200)))
 def test_no_chunk_is_read_twice_and_no_read_is_larger_than_it_must_be(
-    seed: int, monkeypatch: pytest.MonkeyPatch
+    seed: int, widest: int, few: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(seed)
-    shape = (*rng.integers(1, 9, int(rng.integers(1, 4))).tolist(), *rng.integers(1, 9, 2).tolist())
+    nav = rng.integers(1, widest, int(rng.integers(1, 3 if few else 4))).tolist()
+    shape = (*nav, *rng.integers(1, 9, 2).tolist())
     data = rng.integers(0, 999, shape).astype("u2")
     spies = [Spy.of(data, chunks_of(rng, shape)), Spy.of(data + 1, chunks_of(rng, shape))]
     limit = int(rng.choice([2, 100, 1000, 1 << 20]))
     monkeypatch.setattr(chunked, "READ_BYTES", limit)
     count = math.prod(shape[:-2])
-    frames = rng.integers(0, 2 * count, int(rng.integers(1, 3 * count))).astype(np.int64)
+    frames = rng.integers(0, 2 * count, int(rng.integers(1, 6 if few else 3 * count)))
+    frames = frames.astype(np.int64)
     if rng.random() < 0.5:
         frames = np.unique(frames)
     rows = sorted(rng.choice(shape[-2] + 1, 2, replace=False).tolist())
