@@ -8,6 +8,10 @@ while nobody used it is seen to be closed before the next call, and replaced.
 A network that loses everything tells nobody, and TCP goes on sending for a quarter of an hour. The
 database ends a statement after some seconds: who has no answer a moment later is told that the
 connection is lost.
+
+From then on until it answers, one call at a time tries to connect, the first for two seconds and
+later ones for longer, as a database far away may need; all others fail at once. Without it those in
+line would wait one after the other, each as long as the first.
 """
 
 from __future__ import annotations
@@ -35,6 +39,8 @@ _IDLE_SECONDS = 60.0
 """Time after which an unused one is closed."""
 _PATIENCE, _PAUSE = 2.0, 0.1
 """Seconds in which a database that is just starting may begin to answer."""
+_LEAST_SECONDS = 2
+"""As libpq has it."""
 _LOOK = 1.0
 """Seconds between two looks at calls that have no answer."""
 _SETTINGS = "SET lock_timeout = '{0}s'; SET statement_timeout = '{0}s'"
@@ -67,6 +73,9 @@ class Connections:
         self._places = threading.BoundedSemaphore(_MOST)
         self._closed = threading.Event()
         self._watching: threading.Thread | None = None
+        self._silent = 0
+        """Attempts in a row, and the call before them, without an answer."""
+        self._trying = threading.Lock()
         self._lock = threading.Lock()
 
     @contextlib.contextmanager
@@ -115,6 +124,7 @@ class Connections:
             }
             for (connection, _), begun in since.items():
                 if now - begun > self._seconds + _LOOK:
+                    self._silent = self._silent or 1
                     _end(connection)
 
     def counts(self) -> dict[str, int]:
@@ -125,6 +135,9 @@ class Connections:
         while True:
             if self._closed.is_set():
                 raise StoreError("the store is closed")
+            if self._silent:
+                self._close_idle()
+                return self._open_silent()
             try:
                 _, connection = self._idle.pop()
             except IndexError:
@@ -155,27 +168,50 @@ class Connections:
                     raise
             time.sleep(_PAUSE)
 
-    def open(self) -> Connection:
+    def _open_silent(self) -> Connection:
+        """Try to connect to a database that was silent, unless another call does."""
+        if not self._trying.acquire(blocking=False):
+            raise psycopg.OperationalError("the database does not answer")
+        try:
+            return self.open(min(2**self._silent, self._seconds))
+        except psycopg.errors.ConnectionTimeout:
+            self._silent += 1
+            raise
+        finally:
+            self._trying.release()
+
+    def open(self, seconds: int | None = None) -> Connection:
         """Open a connection that the caller closes.
+
+        Args:
+            seconds: in which the database has to answer, two at least; None for the usual time.
 
         Raises:
             psycopg.Error: the database cannot be reached.
         """
-        seconds = max(self._seconds, 2)
-        connection = psycopg.connect(
-            self._url, autocommit=True, connect_timeout=seconds, **_PARAMETERS
-        )
+        seconds = max(seconds or self._seconds, _LEAST_SECONDS)
+        try:
+            connection = psycopg.connect(
+                self._url, autocommit=True, connect_timeout=seconds, **_PARAMETERS
+            )
+        except psycopg.errors.ConnectionTimeout:
+            self._silent = self._silent or 1
+            raise
         try:
             with self._watched(connection):
                 connection.execute(_SETTINGS.format(self._seconds))
         except BaseException:
             connection.close()
             raise
+        self._silent = 0
         return connection
 
     def close(self) -> None:
         """Close all; may be called twice."""
         self._closed.set()
+        self._close_idle()
+
+    def _close_idle(self) -> None:
         with contextlib.suppress(IndexError):
             while True:
                 self._idle.pop()[1].close()

@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -223,6 +225,34 @@ class TestServer:
             wire.mend()
             # What was sent may have arrived, and may not: as after any lost answer.
             assert store.get("view", "x").value in {b"1", b"2"}
+
+    def test_calls_in_line_do_not_wait_for_a_silent_database_one_after_the_other(
+        self, server: PostgresServer, url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("app.state.connections._LOOK", 0.1)
+        attempts: list[object] = []
+        connect = psycopg.connect
+
+        def counting(*args: Any, **kwargs: Any) -> object:
+            attempts.append(args)
+            return connect(*args, **kwargs)
+
+        with (
+            wire_to_socket(f"{server.directory}/.s.PGSQL.5432") as wire,
+            contextlib.closing(PostgresStateStore(over(wire, url), BLOBS, wait=1)) as store,
+            ThreadPoolExecutor(2) as threads,
+        ):
+            store.create("view", "x", b"1")
+            wire.lose()
+            monkeypatch.setattr("psycopg.connect", counting)
+            calls = [threads.submit(store.get, "view", "x") for _ in range(20)]
+            for call in calls:
+                with pytest.raises(StoreError, match="cannot be reached"):
+                    call.result()
+            # Those of the calls that came first, and of one at a time.
+            assert len(attempts) <= 5
+            wire.mend()
+            assert store.get("view", "x").value == b"1"
 
     def test_connections_that_nobody_uses_are_closed(
         self, store: PostgresStateStore, url: str, monkeypatch: pytest.MonkeyPatch
