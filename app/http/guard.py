@@ -269,6 +269,9 @@ class _Visit:
             headers = MutableHeaders(scope=message)
             headers["X-Request-Id"] = self.ident
             headers["X-Content-Type-Options"] = "nosniff"
+            if drain_of(self._scope).draining:
+                # Over the same connection the client would come back to this server.
+                headers["Connection"] = "close"
             for name, value in self.limits.items():
                 headers[name] = value
             if self.identity is not None and self.identity.key_id is not None:

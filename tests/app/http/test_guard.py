@@ -473,6 +473,15 @@ def test_everything_but_operations_is_refused_while_draining() -> None:
         assert caller.status(path) == 200
 
 
+def test_a_draining_server_closes_the_connections_that_it_answers_on() -> None:
+    caller = Caller()
+    close = (b"connection", b"close")
+    assert close not in caller.call("/v1/datasets")[0]["headers"]
+    caller.drain.begin(10)
+    for path in ("/v1/datasets", "/readyz"):
+        assert close in caller.call(path)[0]["headers"]
+
+
 def test_metrics_need_a_key_unless_they_are_open() -> None:
     host = [(b"host", b"here")]
     assert Caller().status("/metrics", headers=host) == 401
