@@ -294,14 +294,14 @@ def execute(filename, log_folder, interval):
         for pattern in ("output", "*.work", "output/full_correlation"):
             for path in glob.glob(f"{pattern}/**/.*.partial", recursive=True):
                 pathlib.Path(path).unlink(missing_ok=True)
-        for line in who_ended(filename, os.path.join(log_folder, NOTES), process.returncode):
+        for line in who_ended(filename, log_folder, process.returncode, bytes(said)):
             logger.error("%s", line)
             said += f"[ERROR] {line}\n".encode()
         raise subprocess.CalledProcessError(process.returncode or 1, command, output=bytes(said))
     return said.decode(errors="replace")
 
 
-def who_ended(filename, notes, returncode):
+def who_ended(filename, log_folder, returncode, said):
     """What made a script fail: processes, how they ended, and their commands.
 
     When one is killed, those that feed or read it fail too, by signal 13 or with a status of their
@@ -309,9 +309,11 @@ def who_ended(filename, notes, returncode):
 
     Args:
         filename: of the script.
-        notes: file that it has left: line numbers, and statuses of the commands there.
+        log_folder: where it has left NOTES: line numbers, and statuses of the commands there.
         returncode: of the script.
+        said: what it has written to standard output.
     """
+    notes = os.path.join(log_folder, NOTES)
     found: dict[int, list[int]] = {}
     with contextlib.suppress(OSError):
         for line in pathlib.Path(notes).read_text().splitlines():
@@ -327,9 +329,14 @@ def who_ended(filename, notes, returncode):
         ended += [(s, c) for s, c in zip(statuses, commands, strict=True) if s != 0]
     # Oasis' handler of errors kills the script at last, too.
     if returncode < 0 and not ended:
-        return [told(returncode, f"bash {filename}", "the script of the run")]
+        script = f"bash {filename}"
+        handled = re.search(rb"rror - exitcode=(\d+)", said)
+        if handled is None:
+            return [told(returncode, script, "the script of the run")]
+        line = told(int(handled[1]), script, "a command of the script of the run")
+        return [f"{line} (its message is in {log_folder}/stderror.err)"]
     killed = [(s, c) for s, c in ended if s > SIGNALLED and s != SIGNALLED + signal.SIGPIPE]
-    return [told(SIGNALLED - s if s > SIGNALLED else s, c) for s, c in killed or ended]
+    return [told(s, c) for s, c in killed or ended]
 
 
 def commands_of(line):
@@ -341,7 +348,8 @@ def commands_of(line):
 
 
 def told(status, command, name=None):
-    """A sentence about the end of a process; a status below 0 is the number of a signal."""
+    """A sentence about the end of a process, whose status may tell the number of a signal."""
+    status = SIGNALLED - status if status > SIGNALLED else status
     name = name or os.path.basename((command.lstrip("({ ").split() or ["a process"])[0])
     how = f"ended with status {status}"
     if status < 0:

@@ -241,6 +241,18 @@ def test_a_script_that_is_killed_fails_the_run(runner: Any) -> None:  # noqa: AN
     assert "the script of the run was killed by signal 9 (SIGKILL)" in said
 
 
+def test_a_script_that_ends_itself_names_the_command_that_failed(
+    runner: Any,  # noqa: ANN401 - a module
+) -> None:
+    for status, end in ((3, "ended with status 3"), (137, "was killed by signal 9 (SIGKILL)")):
+        Path("run.sh").write_text(f"echo 'Kernel execution error - exitcode={status}'; kill -9 $$")
+        with pytest.raises(subprocess.CalledProcessError) as raised:
+            runner.script.execute("run.sh", "log", 1.0)
+        said = raised.value.output.decode()
+        assert f"a command of the script of the run {end}" in said
+        assert "log/stderror.err" in said
+
+
 def test_two_runs_in_one_directory(runner: Any) -> None:  # noqa: ANN401 - a module
     with (
         runner.script.locked("run"),
