@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import pytest
 
 from app.errors import TokenForeignError, TokenMalformedError
+from app.losses.request import ALGORITHM
 from app.losses.spool import Mark
 from app.losses.tokens import Checkpoints, read_mark
 from app.tokens import KIND_BATCHES, KIND_LOSSES, KIND_TILES, Key, KeyRing, Token
 from core.losses.events import Position, StreamHeader
 from core.losses.format import ID_MAX, Kind
+from core.losses.reports import REPORTS
 
 RING = KeyRing([Key(1, "sign", b"s" * 32)])
 CHECKPOINTS = Checkpoints(RING, b"identity")
@@ -89,3 +92,12 @@ def test_tokens_of_something_else() -> None:
     for kind in (KIND_TILES, KIND_BATCHES):
         with pytest.raises(TokenForeignError, match="not of a loss stream"):
             CHECKPOINTS.read(signed(GOOD, kind=kind))
+
+
+def test_other_columns_are_another_algorithm() -> None:
+    """A post that goes on after an upgrade must not join rows of different columns."""
+    columns = [
+        (name, report.dtype(width).descr) for width in (4, 8) for name, report in REPORTS.items()
+    ]
+    frozen = {b"losses 1": "1926f918a87dc943"}
+    assert hashlib.sha256(repr(columns).encode()).hexdigest()[:16] == frozen[ALGORITHM]
