@@ -64,8 +64,8 @@ def names_hint(name: str, known: Iterable[str]) -> str:
     lowered = {each.lower(): each for each in names}
     word = name[:_LONGEST].lower()
     nearest = get_close_matches(word, lowered, 1) or [n for n in lowered if n in word.split("_")]
-    meant = f"Did you mean {lowered[nearest[0]]}? " if nearest else ""
-    return f"{meant}Use {', '.join(names)}"
+    guess = f"Did you mean {lowered[nearest[0]]}? " if nearest else ""
+    return f"{guess}Use {', '.join(names)}"
 
 
 class CoreError(Exception):

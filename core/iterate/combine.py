@@ -119,15 +119,15 @@ class ZipInOrder(Counting):
         """
         check_state(state, self.initial)
         before = split_states(state, self.inputs)
-        taken = [s.take(at, count) for s, at in zip(self.inputs, before, strict=True)]
-        lengths = [block_length(block) for block, _ in taken]
+        results = [s.take(at, count) for s, at in zip(self.inputs, before, strict=True)]
+        lengths = [block_length(block) for block, _ in results]
         shortest = min(lengths)
         if self._strict and shortest < count and self._differ(before, lengths, shortest):
             raise refuse("inputs are of different lengths", _SHORTEST, "stop")
-        blocks = [slice_block(block, 0, shortest) for block, _ in taken]
+        blocks = [slice_block(block, 0, shortest) for block, _ in results]
         after = [
             after if n == shortest else stage.skip(at, shortest)
-            for stage, at, n, (_, after) in zip(self.inputs, before, lengths, taken, strict=True)
+            for stage, at, n, (_, after) in zip(self.inputs, before, lengths, results, strict=True)
         ]
         return self._names.joined(blocks), join_states(after)
 

@@ -61,7 +61,7 @@ class _Phase:
     """A stretch of positions in which the same inputs take part."""
 
     start: int
-    which: Indices
+    inputs: Indices
     """Input at every place of a round."""
     rank: Indices
     """For every place, the number of earlier places of the same input in the round."""
@@ -72,11 +72,11 @@ class _Phase:
 
     def at(self, positions: Indices) -> tuple[Indices, Indices]:
         """Input of every position, and the number of its item."""
-        rounds = (positions - self.start) // len(self.which)
-        place = positions - self.start - rounds * len(self.which)
-        which = self.which[place]
-        index = self.consumed[which] + rounds * self.quota[which] + self.rank[place]
-        return which, index
+        rounds = (positions - self.start) // len(self.inputs)
+        place = positions - self.start - rounds * len(self.inputs)
+        inputs = self.inputs[place]
+        index = self.consumed[inputs] + rounds * self.quota[inputs] + self.rank[place]
+        return inputs, index
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +92,11 @@ class Plan:
             return self.phases[0].at(positions)
         starts = np.array([phase.start for phase in self.phases], np.int64)
         phase_of = np.searchsorted(starts, positions, side="right") - 1
-        which, index = np.empty_like(positions), np.empty_like(positions)
+        inputs, index = np.empty_like(positions), np.empty_like(positions)
         for i in np.unique(phase_of).tolist():
             places = phase_of == i
-            which[places], index[places] = self.phases[i].at(positions[places])
-        return which, index
+            inputs[places], index[places] = self.phases[i].at(positions[places])
+        return inputs, index
 
 
 def _round(weights: Sequence[int]) -> Indices:
@@ -110,21 +110,21 @@ def _round(weights: Sequence[int]) -> Indices:
     if total > MAX_ROUND:
         hint = f"Choose coarser weights, with a sum of at most {MAX_ROUND}."
         raise refuse(f"the weights in lowest terms sum to {total}", hint, "weights")
-    which = np.repeat(np.arange(len(shares)), shares)
+    inputs = np.repeat(np.arange(len(shares)), shares)
     item = np.concatenate([np.arange(share) for share in shares])
     # Fractions that differ do so by at least 1 / 2**33, which float64 tells apart.
     place = (2 * item + 1) / (2 * np.repeat(shares, shares))
-    return np.asarray(which[np.lexsort((which, place))], np.int64)
+    return np.asarray(inputs[np.lexsort((inputs, place))], np.int64)
 
 
-def _phase(start: int, which: Indices, consumed: Indices) -> _Phase:
-    rank = np.empty(len(which), np.int64)
+def _phase(start: int, inputs: Indices, consumed: Indices) -> _Phase:
+    rank = np.empty(len(inputs), np.int64)
     quota = np.zeros(len(consumed), np.int64)
     for j in range(len(consumed)):
-        places = np.flatnonzero(which == j)
+        places = np.flatnonzero(inputs == j)
         rank[places] = np.arange(len(places))
         quota[j] = len(places)
-    return _Phase(start, which, rank, quota, consumed)
+    return _Phase(start, inputs, rank, quota, consumed)
 
 
 def _shortage(phase: _Phase, lengths: Sequence[int | None]) -> int | None:
@@ -134,8 +134,8 @@ def _shortage(phase: _Phase, lengths: Sequence[int | None]) -> int | None:
         if length is None or not phase.quota[j]:
             continue
         rounds, rank = divmod(length - int(phase.consumed[j]), int(phase.quota[j]))
-        place = int(np.flatnonzero(phase.which == j)[rank])
-        position = phase.start + rounds * len(phase.which) + place
+        place = int(np.flatnonzero(phase.inputs == j)[rank])
+        position = phase.start + rounds * len(phase.inputs) + place
         first = position if first is None else min(first, position)
     return first
 
@@ -151,8 +151,8 @@ def make_plan(weights: Sequence[int], lengths: Sequence[int | None], stop: str) 
     Raises:
         PipelineError: the sum of weights in lowest terms is above ``MAX_ROUND``.
     """
-    which = _round(weights)
-    phase = _phase(0, which, np.zeros(len(weights), np.int64))
+    inputs = _round(weights)
+    phase = _phase(0, inputs, np.zeros(len(weights), np.int64))
     phases = [phase]
     while True:
         end = _shortage(phase, lengths)
@@ -161,13 +161,13 @@ def make_plan(weights: Sequence[int], lengths: Sequence[int | None], stop: str) 
         if stop == "first":
             return Plan(tuple(phases), end)
         # The phase from ``end`` on, without the input that has no item there.
-        rounds, place = divmod(end - phase.start, len(phase.which))
-        partly = np.bincount(phase.which[:place], minlength=len(phase.consumed))
+        rounds, place = divmod(end - phase.start, len(phase.inputs))
+        partly = np.bincount(phase.inputs[:place], minlength=len(phase.consumed))
         consumed = phase.consumed + rounds * phase.quota + partly
-        gone = int(phase.which[place])
-        rest = np.roll(phase.which, -place)
+        gone = int(phase.inputs[place])
+        rest = np.roll(phase.inputs, -place)
         phase = _phase(end, rest[rest != gone], consumed)
-        if not len(phase.which):
+        if not len(phase.inputs):
             return Plan(tuple(phases), end)
         phases.append(phase)
 
@@ -261,8 +261,8 @@ class Mix(Indexed):
         if len(self.inputs) == 1:
             return self.inputs[0].at(positions)
         current().hold("mix", _GATHER_BYTES * len(positions))
-        which, index = self._plan.at(positions)
-        return gather(which, lambda j, places: self.inputs[j].at(index[places]), self.schema)
+        inputs, index = self._plan.at(positions)
+        return gather(inputs, lambda j, places: self.inputs[j].at(index[places]), self.schema)
 
 
 class _Cycled(Indexed):
@@ -363,8 +363,8 @@ class RandomMix(Counting):
         drawn = sum(at[0] for at in states)
         numbers = np.arange(drawn, drawn + count).view(np.uint64)
         draws = below(self._key, numbers, int(weights.sum()))
-        which = np.searchsorted(np.cumsum(weights), draws, side="right")
-        places = [np.flatnonzero(which == j) for j in range(len(self.inputs))]
+        inputs = np.searchsorted(np.cumsum(weights), draws, side="right")
+        places = [np.flatnonzero(inputs == j) for j in range(len(self.inputs))]
         # With "all", an input takes part only while it has a further item, so each is read one
         # item ahead: the draw that follows its last item is among the others.
         more = int(self._stop == "all")

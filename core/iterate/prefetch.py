@@ -112,10 +112,10 @@ class Prefetch(Iterator[T], Generic[T]):
     """
 
     def __init__(self, source: Iterator[T], *, depth: int = 2) -> None:
-        given: object = depth
-        if not isinstance(given, int) or given < 1:
+        value: object = depth
+        if not isinstance(value, int) or value < 1:
             hint = "Read at least 1 item ahead: a whole number."
-            raise OptionError(f"depth is {given!r}", hint=hint)
+            raise OptionError(f"depth is {value!r}", hint=hint)
         self._source = source
         self._depth = depth
         self._state: SavedState | None = None

@@ -57,7 +57,7 @@ class SelectMany(Counting):
             StateError: it cannot be a state of this stage.
         """
         check_state(state, self.initial)
-        done, at = state[0], state[1:]
+        start, at = state[0], state[1:]
         parts: list[Block] = []
         missing, size = count, 1
         while missing:
@@ -67,27 +67,27 @@ class SelectMany(Counting):
                 if not isinstance(column, Ragged) or not len(column):
                     at = after
                     break
-                ends = column.offsets[1:] - column.offsets[0] - done
-                if done and ends[0] <= 0:
-                    raise StateError(f"element {done} of an item that has fewer")
+                ends = column.offsets[1:] - column.offsets[0] - start
+                if start and ends[0] <= 0:
+                    raise StateError(f"element {start} of an item that has fewer")
                 count = min(missing, max(int(ends[-1]), 0))
-                part = self._elements(block, column, done, count)
+                part = self._elements(block, column, start, count)
                 complete = int(np.searchsorted(ends, count, side="right"))
                 if complete < len(ends):
-                    before = int(ends[complete - 1]) if complete else -done
-                    done, at = count - before, self.inner.skip(at, complete)
+                    before = int(ends[complete - 1]) if complete else -start
+                    start, at = count - before, self.inner.skip(at, complete)
                 else:
-                    done, at = 0, after
+                    start, at = 0, after
                 most = max(_READ_BYTES * len(column) // (block_bytes(block) + 1), 1)
             parts.append(part)
             current().hold("select_many", block_bytes(part))
             missing -= count
             size = min(2 * size, most, _MAX_READ)
-        return concatenate(parts, self.schema), (done, *at)
+        return concatenate(parts, self.schema), (start, *at)
 
-    def _elements(self, block: Block, column: Ragged, done: int, count: int) -> Block:
-        """Elements ``done`` to ``done + count`` of a block, which lie together in its column."""
-        first = int(column.offsets[0]) + done
+    def _elements(self, block: Block, column: Ragged, begin: int, count: int) -> Block:
+        """Elements ``begin`` to ``begin + count`` of a block, which lie together in its column."""
+        first = int(column.offsets[0]) + begin
         values = column.values[first : first + count].copy()
         others = {name: other for name, other in block.items() if name != self._field}
         if not others:

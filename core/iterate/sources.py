@@ -85,9 +85,9 @@ class ArraySource(Source):
     """
 
     def __init__(self, columns: Mapping[str, Column]) -> None:
-        given: object = columns
-        if not isinstance(given, Mapping):
-            found = type(given).__name__
+        value: object = columns
+        if not isinstance(value, Mapping):
+            found = type(value).__name__
             raise TypeError(f"columns is a {found}: name it, as in ArraySource({{'x': array}})")
         self.schema = schema_of(columns)
         lengths = {len(column) for column in columns.values()}

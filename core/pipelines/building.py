@@ -113,8 +113,8 @@ class Builder:
     def _chain(self, stages: Sequence[StageSpec], path: Path, demand: Demand) -> Stage:
         demands = _demands(stages, demand)
         stage = self._first(stages[0], path, demands[0])
-        for spec, asked in zip(stages[1:], demands[1:], strict=True):
-            stage = self._next(spec, stage, path, asked)
+        for spec, need in zip(stages[1:], demands[1:], strict=True):
+            stage = self._next(spec, stage, path, need)
         return stage
 
     def _first(self, spec: StageSpec, path: Path, demand: Demand) -> Stage:
@@ -210,24 +210,24 @@ def _label(spec: StageSpec) -> str:
 def _shared_draws(stages: Sequence[StageSpec]) -> list[str]:
     """Notes on stages that draw the same number for each item."""
     notes: list[str] = []
-    alike: dict[int, list[str]] = {}
+    groups: dict[int, list[str]] = {}
     for spec in stages:
         notes += [note for inputs in spec.inputs for note in _shared_draws(inputs)]
         operation = OPERATIONS[spec.op]
         if operation.reorders or operation.drops or operation.keeps_sides:
             # Items have other positions from here on, and so other draws.
-            notes, alike = notes + _draw_notes(alike), {}
+            notes, groups = notes + _draw_notes(groups), {}
         if operation.draws(spec.options):
             name = spec.path.rstrip(".") or str(spec.place)
-            alike.setdefault(spec.options["seed"], []).append(name)
-    return notes + _draw_notes(alike)
+            groups.setdefault(spec.options["seed"], []).append(name)
+    return notes + _draw_notes(groups)
 
 
-def _draw_notes(alike: Mapping[int, Sequence[str]]) -> list[str]:
+def _draw_notes(groups: Mapping[int, Sequence[str]]) -> list[str]:
     return [
         f"stages {', '.join(names[:-1])} and {names[-1]} draw the same numbers for each item:"
         " give each a seed of its own"
-        for names in alike.values()
+        for names in groups.values()
         if len(names) > 1
     ]
 

@@ -112,12 +112,12 @@ def name(value: Any) -> str:  # noqa: ANN401 - any JSON value
     return value
 
 
-def one_of(*choices: str, example: str = "", **meant: str) -> Checker:
-    """One of these words; ``meant`` says what to use for others that people know."""
+def one_of(*choices: str, example: str = "", **synonyms: str) -> Checker:
+    """One of these words; ``synonyms`` says what to use for others that people know."""
 
     def check(value: Any) -> str:  # noqa: ANN401 - any JSON value
         if not isinstance(value, str) or value not in choices:
-            known = meant.get(str(value).lower())
+            known = synonyms.get(str(value).lower())
             hint = f"Use {known}" if known else names_hint(str(value), choices)
             raise Refused(f"is {_quoted(value)}", f"{hint}.{example}")
         return value
@@ -164,8 +164,8 @@ def weights(value: Any) -> list[int]:  # noqa: ANN401 - any JSON value
     if any(isinstance(item, float) for item in value):
         shares = [Fraction(max(finite(item), 0)).limit_denominator(100) for item in value]
         common = math.lcm(*(share.denominator for share in shares))
-        alike = [int(share * common) for share in shares]
-        raise Refused(f"is {_quoted(value)}", f"Give integers, such as {alike}.")
+        integers = [int(share * common) for share in shares]
+        raise Refused(f"is {_quoted(value)}", f"Give integers, such as {integers}.")
     result = [whole(item) for item in value]
     if sum(result) == 0:
         raise Refused("sums to zero", "Give at least one input a weight above 0.")

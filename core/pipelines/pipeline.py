@@ -148,13 +148,13 @@ class Pipeline:
 
     def emptiness(self) -> str:
         """What became of the items, once :meth:`step` has found no batch after the first state."""
-        came, left = self._stepper.fate()
-        if came is None or is_sequential(self.spec.stages[0]):
+        count, left = self._stepper.fate()
+        if count is None or is_sequential(self.spec.stages[0]):
             return "no item reached the stage that makes batches"
         drops = [f"{s.op} (stage {s.place})" for s in self.spec.stages if OPERATIONS[s.op].drops]
         through = f" of {' and '.join(drops)}" if drops else ""
         few = ", too few for a batch, and last is drop" if left else ""
-        return f"{came:,} items came in, {left or 'none'} came out{through}{few}"
+        return f"{count:,} items came in, {left or 'none'} came out{through}{few}"
 
     def reader(
         self, rank: int = 0, world: int = 1, clock: Clock | None = None, every: int = 1

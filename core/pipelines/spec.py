@@ -126,16 +126,16 @@ class _Parser:
             fault = "the stage has no op" if op is None else f"there is no stage {str(op)[:60]!r}"
             known = sorted(OPERATIONS.keys() - {"delay"})
             other = next((name for name in _OTHER_NAMES if op is None and name in values), None)
-            meant = "" if other is None else f"Did you mean op, not {other}? "
-            hint = f"{meant}{names_hint(str(op), known)}."
+            guess = "" if other is None else f"Did you mean op, not {other}? "
+            hint = f"{guess}{names_hint(str(op), known)}."
             raise PipelineError(fault, stage=place, field=f"{path}op", hint=hint)
         operation = OPERATIONS[op]
         bare = StageSpec(op, {}, (), place, path)
-        given = {key: value for key, value in values.items() if key != "op"}
-        lists = given.pop(INPUTS, None) if operation.combines else None
-        self._check_names(bare, given)
+        members = {key: value for key, value in values.items() if key != "op"}
+        lists = members.pop(INPUTS, None) if operation.combines else None
+        self._check_names(bare, members)
         inputs = self._inputs(bare, lists, depth) if operation.combines else ()
-        options = _options(bare, given)
+        options = _options(bare, members)
         self._sources += operation.sources(options)
         if self._sources > MAX_INPUTS:
             raise bare.error(
@@ -145,9 +145,9 @@ class _Parser:
         _complete(stage, options)
         return stage
 
-    def _check_names(self, stage: StageSpec, given: Mapping[str, Any]) -> None:
+    def _check_names(self, stage: StageSpec, members: Mapping[str, Any]) -> None:
         options = OPERATIONS[stage.op].options
-        unknown = sorted(str(key) for key in given if key not in options)
+        unknown = sorted(str(key) for key in members if key not in options)
         if unknown:
             hint = names_hint(unknown[0], options) if options else "It has no options"
             raise stage.error("is not an option of this stage", unknown[0], f"{hint}.")
@@ -179,17 +179,17 @@ class _Parser:
         )
 
 
-def _options(stage: StageSpec, given: Mapping[str, Any]) -> dict[str, Any]:
+def _options(stage: StageSpec, members: Mapping[str, Any]) -> dict[str, Any]:
     """Every option of a stage, checked and sorted by name; defaults fill the gaps."""
     options: dict[str, Any] = {}
     for key, option in sorted(OPERATIONS[stage.op].options.items()):
-        if key not in given:
+        if key not in members:
             if option.default is REQUIRED:
                 raise stage.error("is missing", key, "It has no default.")
             value = option.default
         else:
             try:
-                value = option.check(given[key])
+                value = option.check(members[key])
             except Refused as error:
                 raise stage.error(str(error), key, error.hint) from None
         if option.kept:

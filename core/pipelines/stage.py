@@ -221,7 +221,7 @@ class Operation:
     """Builds a stage that cuts batches itself; None if batches have a fixed size."""
     shape: Callable[[StageSpec, Schema], Mapping[str, Any]] = lambda _spec, _schema: {}
     """Its settings of the batching of items of a schema: members of ``Batching``."""
-    cost: Callable[[Sizing], Cost] = lambda _taken: Cost()
+    cost: Callable[[Sizing], Cost] = lambda _sizing: Cost()
     """The cost of its tables and of resuming it."""
     note: Callable[[BuildContext, Stage], str | None] = lambda _context, _built: None
     """What people should know of the stage that was built, as the end of a sentence about it."""

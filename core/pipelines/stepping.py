@@ -214,11 +214,11 @@ class SequentialStepper(Stepper):
                 allowed=most,
                 hint="This pipeline is read in order. Continue from a later state.",
             )
-        for done in range(count):
+        for index in range(count):
             with Scope():
                 advanced = self._advance(state)
             if advanced is None:
-                raise PositionError(f"the pipeline ends after {done} of {count} batches")
+                raise PositionError(f"the pipeline ends after {index} of {count} batches")
             state = advanced[1]
         return state
 

@@ -205,7 +205,7 @@ class PrefetchIterator(WithProcesses):
         worker = Worker(_prefetch, args, self._method, "prefetch process")
         self._workers = (worker,)
         self._messages = _Buffered(worker) if self._in_main else _Direct(worker)
-        self._taken = 0
+        self._credit = 0
 
     def _stop(self, deadline: float = DEADLINE) -> None:
         is_running = bool(self._workers)
@@ -215,11 +215,11 @@ class PrefetchIterator(WithProcesses):
 
     def _grant(self) -> None:
         """Grant credit for items taken, several at a time."""
-        self._taken += 1
-        if self._workers and self._taken * 4 >= self._size:
+        self._credit += 1
+        if self._workers and self._credit * 4 >= self._size:
             # If the process has ended, its last message says why.
-            self._workers[0].offer(self._taken.to_bytes(8, "little"))
-            self._taken = 0
+            self._workers[0].offer(self._credit.to_bytes(8, "little"))
+            self._credit = 0
 
     def __next__(self) -> Any:  # noqa: ANN401 - items are anything
         self._check_open()

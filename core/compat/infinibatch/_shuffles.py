@@ -152,7 +152,7 @@ class _CounterSlots:
 class _Anchor(NamedTuple):
     """A place in the source from which the buffer can be rebuilt."""
 
-    taken: int
+    count: int
     """Items before it."""
     place: int
     """Place of the next slot in the random numbers."""
@@ -198,15 +198,15 @@ class BufferedShuffleIterator(OneSource):
         oldest = self._anchors[0]
         return {
             "source": oldest.state,
-            "anchor": oldest.taken,
-            "taken": self._taken,
+            "anchor": oldest.count,
+            "taken": self._count,
             "flushed": self._flushed,
             "random": [*self._seed.save(), oldest.place],
         }
 
     def _load(self, saved: Saved) -> None:
-        taken = saved.count("taken")
-        anchor = saved.count("anchor", taken)
+        count = saved.count("taken")
+        anchor = saved.count("anchor", count)
         flushed = saved.count("flushed", self._size)
         place = self._seed.load_count(saved, "the number of words drawn")
         super()._load(saved)
@@ -217,30 +217,30 @@ class BufferedShuffleIterator(OneSource):
         # Index of the item in each slot; an empty slot has none that must be read again.
         self._indices = [sys.maxsize] * self._size
         self._anchors = deque([_Anchor(anchor, place, self._source.getstate())])
-        self._taken = anchor
+        self._count = anchor
         self._rest: list[Any] | None = None
         self._flushed = 0
         self._running = self._run()
         # Caught up at the first item, so that a checkpoint that is only passed on costs nothing.
-        self._pending = (taken, flushed)
+        self._pending = (count, flushed)
 
     def getstate(self) -> dict[str, Any]:
         """A checkpoint of the chain."""
         checkpoint = super().getstate()
-        taken, flushed = self._pending
-        if taken > self._taken or flushed:
-            checkpoint.update(taken=taken, flushed=flushed)
+        count, flushed = self._pending
+        if count > self._count or flushed:
+            checkpoint.update(taken=count, flushed=flushed)
         return checkpoint
 
     def _catch_up(self) -> None:
-        taken, flushed = self._pending
-        while self._taken < taken:
+        count, flushed = self._pending
+        while self._count < count:
             try:
                 self._put()
             except StopIteration:
                 self._pending = (0, 0)
                 raise DataChangedError(
-                    f"a checkpoint lies after {taken} items, but there are only {self._taken}"
+                    f"a checkpoint lies after {count} items, but there are only {self._count}"
                 ) from None
         self._pending = (0, 0)
         if flushed:
@@ -248,13 +248,13 @@ class BufferedShuffleIterator(OneSource):
 
     def _put(self) -> Any:  # noqa: ANN401 - items are anything
         """Put the next item into its slot; return the previous one, or ``_EMPTY``."""
-        if self._taken - self._anchors[-1].taken >= self._interval:
+        if self._count - self._anchors[-1].count >= self._interval:
             self._drop_anchor()
         item = next(self._source)
         slot = self._next_slot()
         previous, self._items[slot] = self._items[slot], item
-        self._indices[slot] = self._taken
-        self._taken += 1
+        self._indices[slot] = self._count
+        self._count += 1
         return previous
 
     def _run(self) -> Iterator[Any]:
@@ -262,7 +262,7 @@ class BufferedShuffleIterator(OneSource):
         items, indices = self._items, self._indices
         take, next_slot = self._source.__next__, self._next_slot
         while True:
-            if self._taken - self._anchors[-1].taken >= self._interval:
+            if self._count - self._anchors[-1].count >= self._interval:
                 self._drop_anchor()
             try:
                 item = take()
@@ -271,19 +271,19 @@ class BufferedShuffleIterator(OneSource):
             slot = next_slot()
             previous = items[slot]
             items[slot] = item
-            indices[slot] = self._taken
-            self._taken += 1
+            indices[slot] = self._count
+            self._count += 1
             if previous is not _EMPTY:
                 yield previous
 
     def _drop_anchor(self) -> None:
         self._forget()
-        self._anchors.append(_Anchor(self._taken, self._slots.place, self._source.getstate()))
+        self._anchors.append(_Anchor(self._count, self._slots.place, self._source.getstate()))
 
     def _forget(self) -> None:
         """Forget places before the oldest item that is still in the buffer."""
         oldest = min(self._indices)
-        while len(self._anchors) > 1 and self._anchors[1].taken <= oldest:
+        while len(self._anchors) > 1 and self._anchors[1].count <= oldest:
             self._anchors.popleft()
 
     def _flush(self, skip: int = 0) -> None:

@@ -82,10 +82,10 @@ class Worker:
             name: of the process, for messages.
         """
         context: Any = multiprocessing.get_context(start_method)
-        self.connection, theirs = context.Pipe()
+        self.connection, remote = context.Pipe()
         other_end = self.connection if start_method == "fork" else None
         self._process = context.Process(
-            target=_main, args=(target, theirs, other_end, args), name=name
+            target=_main, args=(target, remote, other_end, args), name=name
         )
         self._owner = os.getpid()
         self._closed = False
@@ -95,7 +95,7 @@ class Worker:
             self.connection.close()
             raise
         finally:
-            theirs.close()
+            remote.close()
         # At exit Python waits for all processes, so they must be told to stop before that.
         atexit.register(self.close)
 

@@ -53,8 +53,8 @@ def _source(context: BuildContext) -> Stage:
         # Where only labels are asked for, no frame is read.
         choices["fields"] = [field for field in fields if field not in joined] or ["index"]
         fields = [*fields, *(label for label in joined if label not in fields)]
-    given = {key: value for key, value in choices.items() if value is not None}
-    stage = context.open_source(options["dataset"], given)
+    values = {key: value for key, value in choices.items() if value is not None}
+    stage = context.open_source(options["dataset"], values)
     if joined:
         stage = _labelled(context, stage, joined)
     if fields is not None:
@@ -108,8 +108,8 @@ def _labels(value: Any) -> dict[str, str]:  # noqa: ANN401 - any JSON value
     """Names of fields and ids of datasets; an id alone is that of the field ``label``."""
     if not isinstance(value, str | dict) or not value:
         raise Refused("name no dataset", 'Give the id of one, or {"label": id}.')
-    given = {"label": value} if isinstance(value, str) else mapping(value)
-    return {name(key): name(ident) for key, ident in given.items()}
+    labels = {"label": value} if isinstance(value, str) else mapping(value)
+    return {name(key): name(ident) for key, ident in labels.items()}
 
 
 def _complete_source(options: Options, _inputs: int) -> None:
