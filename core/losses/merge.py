@@ -32,18 +32,18 @@ _NO_EVENT = 2**31
 
 def _take_upto(event: int, parts: list[Rows]) -> list[Rows]:
     """Remove and return the rows of this and lower events from parts, which ascend by event."""
-    taken: list[Rows] = []
+    result: list[Rows] = []
     while parts:
         rows = parts[0]
         if rows["EventId"][-1] <= event:
-            taken.append(parts.pop(0))
+            result.append(parts.pop(0))
             continue
         cut = int(np.searchsorted(rows["EventId"], event, side="right"))
         if cut:
-            taken.append(rows[:cut])
+            result.append(rows[:cut])
             parts[0] = rows[cut:]
         break
-    return taken
+    return result
 
 
 class Partitions:

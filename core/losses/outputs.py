@@ -50,7 +50,7 @@ class Outputs:
         self._sources = {name for report in reports for name in report.sources}
         self._sink = sink
         self._at_event = at_event
-        self._told = 0
+        self._offset = 0
         self._float_width = 0
         self._may_be_wide = False
         self._expanders: dict[str, Expander] = {}
@@ -110,7 +110,7 @@ class Outputs:
                     f"{report.name.upper()} is of a whole run, and cannot begin within a stream",
                     hint="Continue from the state of the analysis",
                 )
-        self._told = position.offset
+        self._offset = position.offset
 
     def flush(self, state: Record, position: Position) -> None:
         """Empty the tables.
@@ -122,15 +122,15 @@ class Outputs:
         Raises:
             LimitError: a number is beyond its float width.
         """
-        taken = {name: self._take(name, state) for name in self._sources}
-        if self._at_event is not None and position.offset != self._told:
-            self._told = position.offset
+        tables = {name: self._take(name, state) for name in self._sources}
+        if self._at_event is not None and position.offset != self._offset:
+            self._offset = position.offset
             event = int(state["event"][0])
-            cuts = {name: _rows_before(rows, event) for name, rows in taken.items()}
-            self._hand_on({name: rows[: cuts[name]] for name, rows in taken.items()})
+            cuts = {name: _rows_before(rows, event) for name, rows in tables.items()}
+            self._hand_on({name: rows[: cuts[name]] for name, rows in tables.items()})
             self._at_event(position)
-            taken = {name: rows[cuts[name] :] for name, rows in taken.items()}
-        self._hand_on(taken)
+            tables = {name: rows[cuts[name] :] for name, rows in tables.items()}
+        self._hand_on(tables)
 
     def _take(self, name: str, state: Record) -> Rows:
         counter = f"{name}_rows"
@@ -141,9 +141,9 @@ class Outputs:
             check_width(table[:count])
         return table[:count]
 
-    def _hand_on(self, taken: Mapping[str, Rows]) -> None:
+    def _hand_on(self, tables: Mapping[str, Rows]) -> None:
         for report in self._reports:
-            for rows in (taken[name] for name in report.sources if len(taken[name])):
+            for rows in (tables[name] for name in report.sources if len(tables[name])):
                 for piece in self.expand(report.name, rows) if self._expands else (rows,):
                     self._sink(report.name, piece)
 

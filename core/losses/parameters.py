@@ -163,8 +163,8 @@ def make_parameters(samples: int, float_width: int, inputs: ReportInputs) -> Par
     """
     q = np.zeros(0, np.float32) if inputs.quantiles is None else inputs.quantiles
     positions, fractions, ranks = locate_quantiles(q, samples)
-    given = inputs.rates
-    ids, rates = (np.zeros(0), np.zeros(0)) if given is None else (given.event_ids, given.rates)
+    table = inputs.rates
+    ids, rates = (np.zeros(0), np.zeros(0)) if table is None else (table.event_ids, table.rates)
     occurrence = inputs.occurrence
     occurring = np.zeros(0) if occurrence is None else occurrence.events()
     # An event that never occurs has a rate, 0; that of one without a given rate is not known.

@@ -49,7 +49,7 @@ class SeenEvents:
         """Whether an event id is marked in both."""
         for slot in np.flatnonzero(self.directory):
             page = self.directory[slot]
-            theirs = other.directory[slot] if slot < len(other.directory) else 0
-            if (self.pages[page] & other.pages[theirs]).any():
+            other_page = other.directory[slot] if slot < len(other.directory) else 0
+            if (self.pages[page] & other.pages[other_page]).any():
                 return True
         return False

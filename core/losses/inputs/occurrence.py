@@ -227,10 +227,10 @@ def _packed_occurrence(data: bytes, periods: int | None, source: str | None) -> 
         raise InputError(message, offset=4, hint=hint, source=source)
     layout = _BIN[bool(options & _GRANULAR)]
     rows = packed_rows(data, layout, _HEADER_SIZE, source)
-    given = rows.data["occ_date_id"]
-    dates = np.empty(len(given), np.int64)
-    for a, b in slices(len(given), "input"):
-        dates[a:b] = given[a:b]
+    column = rows.data["occ_date_id"]
+    dates = np.empty(len(column), np.int64)
+    for a, b in slices(len(column), "input"):
+        dates[a:b] = column[a:b]
     rows.require(dates >= 0, "occ_date_id", "is negative")
     rows.require(dates <= _LAST_MINUTE, "occ_date_id", "is after the last day there is")
     calendar, granular = bool(options & _DATE_ALGORITHM), bool(options & _GRANULAR)

@@ -146,27 +146,27 @@ class Rows:
     def _take(
         self, field: str, low: int, high: int, values: NDArray[np.signedinteger[Any]]
     ) -> None:
-        given = self.data[field]
-        for a, b in slices(len(given), "input"):
-            good = (given[a:b] >= low) & (given[a:b] <= high)
+        column = self.data[field]
+        for a, b in slices(len(column), "input"):
+            good = (column[a:b] >= low) & (column[a:b] <= high)
             if not good.all():
                 raise self.refuse(a + int(np.argmin(good)), field, f"is not in {low} to {high}")
-            values[a:b] = given[a:b]
+            values[a:b] = column[a:b]
 
     def require_unique(self, values: NDArray[Any], field: str, where: str = "") -> None:
         """Raise ``InputError`` about the first row whose value of ``field`` came before."""
-        if (again := first_again(values)) is not None:
-            row, earlier = again
+        if (repeat := first_again(values)) is not None:
+            row, earlier = repeat
             raise self.refuse(row, field, f"is already in {self.origin.place(earlier)}{where}")
 
 
 def first_again(values: NDArray[Any]) -> tuple[int, int] | None:
     """The first row whose value came before, and the row in which it did; None if all differ."""
     ordered, order = order_of(values, "input")
-    again = order[1:][ordered[1:] == ordered[:-1]]
-    if not len(again):
+    repeats = order[1:][ordered[1:] == ordered[:-1]]
+    if not len(repeats):
         return None
-    row = int(again.min())
+    row = int(repeats.min())
     return row, int(np.argmax(values == values[row]))
 
 
@@ -326,15 +326,15 @@ def csv_rows(text: str, layouts: Sequence[np.dtype[np.void]], source: str | None
         raise InputError("there is a header line but no other", hint=hint, source=source)
     start = end + 1 if has_header else 0
     data = np.empty(text.count("\n", start) + 1, layout)
-    done = 0
+    count = 0
     # Lines in a list take ten times their size, and a whole file would hold the
     # interpreter's lock for seconds.
     for lines in _blocks(text, start):
         budget.check("input")
-        first = 1 + has_header + done
+        first = 1 + has_header + count
         rows = rows_of_lines(lines, layout, Origin(source, hint, first=first))
-        data[done : done + len(lines)] = rows.data
-        done += len(lines)
+        data[count : count + len(lines)] = rows.data
+        count += len(lines)
     return Rows(data, Origin(source, hint, first=1 + has_header, titled=has_header))
 
 

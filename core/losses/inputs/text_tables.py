@@ -86,8 +86,8 @@ class TextTable:
 
     def require_unique(self, values: NDArray[np.int64], name: str) -> None:
         """Raise ``InputError`` about the first row whose value came before."""
-        if (again := first_again(values)) is not None:
-            row, earlier = again
+        if (repeat := first_again(values)) is not None:
+            row, earlier = repeat
             raise self.refuse(row, f"{name} {values[row]} is already in {self.place(earlier)}")
 
     def place(self, row: int) -> str:

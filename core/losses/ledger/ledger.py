@@ -240,12 +240,12 @@ class Ledger:
             budget.check("ledger")
             size = min(stop - at, SLICE)
             to = (keys[count:], places[count:])
-            found, taken = refer_to_blocks(
+            found, length = refer_to_blocks(
                 words[at:], size, *self._sizes, ids, starts, numbers, *to
             )
             to[1][:found] += at
             count += found
-            at += taken
+            at += length
         return count, at
 
     def _count_references(self) -> int:
@@ -345,14 +345,14 @@ class Ledger:
                 stop = len(words) - at
                 room = max(self.free, _LEAST_ROOM)
                 while True:
-                    count, taken = self._refer(words[at:], stop, nothing, nothing)
+                    count, length = self._refer(words[at:], stop, nothing, nothing)
                     if count * _REFERENCE_BYTES <= room or stop == 1:
                         break
                     stop = max(min(stop * room // (count * _REFERENCE_BYTES), stop // 2), 1)
                 if count * _REFERENCE_BYTES > room:
                     self.require_room(_REFERENCE_BYTES * count, "references to a block")
-                yield begin + at, words[at : at + taken], count
-                at += taken
+                yield begin + at, words[at : at + length], count
+                at += length
 
     def clear(self) -> None:
         """Move all stretches to runs, and give the memory of the arena back."""
@@ -408,12 +408,12 @@ class Ledger:
             if self._begin is not None and other._begin is not None:  # noqa: SLF001
                 self._absorbed.append((other._begin, other._begin + other.used))  # noqa: SLF001
                 other.used = 0
-        apart = self.used + sum(other.used for other in others)
-        if apart > len(self.arena.words):
-            if self._absorbed and self.shared is not None and apart > self.shared.slot_words:
+        total = self.used + sum(other.used for other in others)
+        if total > len(self.arena.words):
+            if self._absorbed and self.shared is not None and total > self.shared.slot_words:
                 # Those that are apart become runs: this ledger must not leave its slot.
                 return
-            self._enlarge(words if not self._absorbed else apart)
+            self._enlarge(words if not self._absorbed else total)
         for other in others:
             end = self.used + other.used
             self.arena.words[self.used : end] = other.arena.words[: other.used]

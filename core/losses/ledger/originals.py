@@ -87,11 +87,11 @@ class Originals:
         moved = np.zeros(len(unique), np.int64)
         for stream in np.unique(references.longs[(unique + HEAD) >> 1] >> OFFSET_BITS).tolist():
             words = self._streams.words(stream)
-            done = read_originals(
+            count = read_originals(
                 references, unique, stream, words, self._rules, state, scratch, arena, moved
             )
             self._streams.check(stream)
-            if done != len(unique):
+            if count != len(unique):
                 raise InputError("it changed while it was read", source=self._streams.name(stream))
         return arena, moved[order.ravel()]
 

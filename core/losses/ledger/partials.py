@@ -168,10 +168,10 @@ class _Source:
                 end = self.offset + len(self._held)
                 raise self.fault(f"the partial file ends inside {subject}", end)
             self._held += piece
-        taken = bytes(self._held[:size])
+        result = bytes(self._held[:size])
         del self._held[:size]
         self.offset += size
-        return taken
+        return result
 
     def at_end(self) -> bool:
         """Whether no byte follows."""

@@ -49,8 +49,8 @@ def report_hint(name: str) -> str:
     if name.lower() in REPORTS:
         return f"Did you mean {name.lower()}?"
     tool = name.lower().removeprefix("ord").removesuffix("calc").removesuffix("py")
-    if (ours := _ELSEWHERE.get(tool)) is not None:
-        return f"Use {ours}"
+    if (choice := _ELSEWHERE.get(tool)) is not None:
+        return f"Use {choice}"
     return names_hint(name, REPORTS)
 
 
@@ -80,16 +80,16 @@ def check_inputs(reports: Sequence[Report], inputs: Mapping[str, Any]) -> None:
     Raises:
         ReportError: naming the report and the input.
     """
-    given = {name for name, value in inputs.items() if value is not None}
+    present = {name for name, value in inputs.items() if value is not None}
     for report in reports:
         for need in report.needs:
-            if need.name not in given:
+            if need.name not in present:
                 raise ReportError(
                     f"{report.name.upper()} needs {need.noun}", hint=need.hint, inputs=[need.name]
                 )
-    taken = {entry.name for report in reports for entry in (*report.needs, *report.takes)}
+    used = {entry.name for report in reports for entry in (*report.needs, *report.takes)}
     for entry, takers in _takers().items():
-        if entry.name in given - taken:
+        if entry.name in present - used:
             names = " or ".join(takers)
             raise ReportError(
                 f"{entry.noun} are given, but {names} is not wanted",
@@ -97,20 +97,20 @@ def check_inputs(reports: Sequence[Report], inputs: Mapping[str, Any]) -> None:
             )
 
 
-def check_options(reports: Sequence[Report], options: RunOptions, given: Container[str]) -> None:
+def check_options(reports: Sequence[Report], options: RunOptions, choices: Container[str]) -> None:
     """Refuse options without effect on these reports, and reports without a curve.
 
     Args:
         reports: those requested.
         options: all of them.
-        given: names of those that somebody asked for, if only for their default.
+        choices: names of those that somebody asked for, if only for their default.
 
     Raises:
         ReportError: naming the report and the option.
     """
     check_curves(reports, options)
     for entry in fields(options):
-        if entry.name in given and not any(entry.name in report.options for report in reports):
+        if entry.name in choices and not any(entry.name in report.options for report in reports):
             takers = [name.upper() for name, row in REPORTS.items() if entry.name in row.options]
             names = " or ".join(takers)
             raise ReportError(

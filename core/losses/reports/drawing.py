@@ -108,9 +108,9 @@ class Drawing:
         means = replace(curves, labels=np.full(len(owners), label), owners=owners)
         if len(self._weights):
             assert curves.read is not None and curves.present is not None  # noqa: PT018, S101 - drawn
-            there = curves.present & kernel.LOSS
-            sums = np.add.reduceat(np.where(there, curves.read[:, 0], 0.0), begins)
-            counts = np.add.reduceat(there.astype(np.int64), begins)
+            mask = curves.present & kernel.LOSS
+            sums = np.add.reduceat(np.where(mask, curves.read[:, 0], 0.0), begins)
+            counts = np.add.reduceat(mask.astype(np.int64), begins)
             # Without a TVaR, as at the peer.
             means.present = (counts > 0).astype(np.uint8) * np.uint8(kernel.LOSS)
             means.read = np.zeros((len(owners), 2, len(self._returns)))
@@ -195,10 +195,10 @@ class Drawing:
         kinds = []
         for column, flag in enumerate((kernel.LOSS, kernel.TAIL)):
             current().check("curves")
-            which, at = np.nonzero(curves.present & flag)
-            losses = curves.read[:, column][which, at]
+            rows, at = np.nonzero(curves.present & flag)
+            losses = curves.read[:, column][rows, at]
             kinds.append(
-                Points(curves.owners[which], curves.labels[which], self._returns[at], losses)
+                Points(curves.owners[rows], curves.labels[rows], self._returns[at], losses)
             )
         return kinds[0], kinds[1]
 

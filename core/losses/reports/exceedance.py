@@ -174,9 +174,9 @@ class _ExceedanceTable(Calculator):
         """The curve of one summary whose groups are known as wholes."""
         column = (MEAN_SUM if calculation == MEAN_DAMAGE else TOTAL_SUM) + int(kind == OEP)
         wholes = repeated.wholes[:, column]
-        there = wholes > 0
-        values = wholes[there] / (1 if calculation == MEAN_DAMAGE else self._samples)
-        values = np.repeat(values, repeated.times[there])
+        mask = wholes > 0
+        values = wholes[mask] / (1 if calculation == MEAN_DAMAGE else self._samples)
+        values = np.repeat(values, repeated.times[mask])
         curves = self._of_one(np.full(min(len(values), 1), calculation))
         return replace(curves, values=values, starts=np.array([0, len(values)][: len(curves) + 1]))
 
@@ -202,8 +202,8 @@ class _ExceedanceTable(Calculator):
         years = np.empty(len(values) if flags & WITH_YEARS else 0, np.int64)
         starts, used_starts = np.zeros(count + 1, np.int64), np.zeros(count + 1, np.int64)
         used, drawn = np.empty(len(cells.periods), np.int32), np.zeros(count, np.uint8)
-        given = (cells, losses, batch.groups, room.middles, calculation, self._samples, flags)
-        gather_summaries(*given, values, years, starts, used, used_starts, drawn)
+        inputs = (cells, losses, batch.groups, room.middles, calculation, self._samples, flags)
+        gather_summaries(*inputs, values, years, starts, used, used_starts, drawn)
         chosen = np.flatnonzero(drawn)
         # Summaries without a row have no losses either, so that starts stay contiguous.
         begins = np.append(starts[chosen], starts[-1])
@@ -244,9 +244,9 @@ class _ExceedanceTable(Calculator):
         starts = np.zeros(most + 1, np.int64)
         labels, owners = np.empty(most, np.int64), np.empty(most, np.int64)
         scratch = np.zeros((2, self._samples + 1), np.int64)
-        given = (batch.cells, losses, batch.groups, room.middles, self._flags)
+        inputs = (batch.cells, losses, batch.groups, room.middles, self._flags)
         results = (values, years, starts, labels, owners)
-        count = gather_samples(*given, scratch[0], scratch[1], *results)
+        count = gather_samples(*inputs, scratch[0], scratch[1], *results)
         used, used_starts = self._sample_years(batch, room)
         end = starts[count]
         return Curves(

@@ -319,5 +319,5 @@ def check_width(rows: Rows) -> None:
         dtype = rows.dtype[name]
         if dtype.kind == "f" and (wide := np.isinf(rows[name])).any():
             row = rows[np.argmax(wide)]
-            of = [f"{key} {row[key]}" for key in names[:2] if rows.dtype[key].kind == "i"]
-            raise beyond(f"{name} of {', '.join(of)} is", dtype.itemsize)
+            keys = [f"{key} {row[key]}" for key in names[:2] if rows.dtype[key].kind == "i"]
+            raise beyond(f"{name} of {', '.join(keys)} is", dtype.itemsize)

@@ -178,8 +178,8 @@ class _Curves(NamedTuple):
         begins, ends = self.begins[curves], self.ends[curves]
         work = np.append(0, (ends - begins).sum(1).cumsum())
         for a, b in grouped(work, "curves", _STEP) if first.any() else ():
-            given = (self.tallies[curves[a:b]], buckets, begins[a:b], ends[a:b], kept)
-            kernel.read_tallies(*given, first, found[a:b], found[a:b].view(np.int64))
+            inputs = (self.tallies[curves[a:b]], buckets, begins[a:b], ends[a:b], kept)
+            kernel.read_tallies(*inputs, first, found[a:b], found[a:b].view(np.int64))
         return found
 
 
@@ -192,8 +192,8 @@ def _ranked(tallies: Indices, first: Indices) -> Mask:
         current().check("curves")
         if rank > 0:
             at = (counts < rank).sum(1)
-            there = np.flatnonzero(at < counts.shape[1])
-            falling[there, at[there]] = True
+            rows = np.flatnonzero(at < counts.shape[1])
+            falling[rows, at[rows]] = True
     return ranked
 
 

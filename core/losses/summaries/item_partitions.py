@@ -165,13 +165,13 @@ class JoinedSummaries(ItemPartitions):
         self._joined_index = index
         numbers = {set_id: number for number, set_id in enumerate(sets.set_ids)}
         self._numbers = numbers
-        self._taken = np.zeros((len(names), len(numbers)), np.int64)
+        self._sizes = np.zeros((len(names), len(numbers)), np.int64)
         self._written = np.zeros(len(numbers), np.int64)
 
     def _take(self, part: int, set_id: int, octets: Octets) -> None:
         number = self._numbers[set_id]
-        is_header = self._taken[part, number] < SUMMARY_HEADER_SIZE
-        self._taken[part, number] += len(octets)
+        is_header = self._sizes[part, number] < SUMMARY_HEADER_SIZE
+        self._sizes[part, number] += len(octets)
         if is_header and self._written[number]:
             return
         self._written[number] += len(octets)
@@ -181,7 +181,7 @@ class JoinedSummaries(ItemPartitions):
         if self._joined_index is not None:
             number = self._numbers[set_id]
             moved = rows.copy()
-            moved["offset"] += self._written[number] - self._taken[part, number]
+            moved["offset"] += self._written[number] - self._sizes[part, number]
             self._joined_index(set_id, moved)
 
 
