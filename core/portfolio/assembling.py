@@ -34,9 +34,9 @@ class LossRows:
     periods: Indices
     dates: Indices
 
-    def take(self, which: Indices | Mask) -> LossRows:
+    def take(self, rows: Indices | Mask) -> LossRows:
         """Some of them, in an order."""
-        at: Indices = np.flatnonzero(which) if which.dtype == np.bool_ else which.astype(np.int64)
+        at: Indices = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows.astype(np.int64)
         return LossRows(*(picked(getattr(self, field.name), at) for field in fields(self)))
 
 

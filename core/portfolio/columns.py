@@ -119,16 +119,16 @@ class Table:
     def _minutes(self, row: int, name: str, text: str) -> int:
         """Minutes to a date and time of day."""
         try:
-            when = datetime.fromisoformat(text)
+            time = datetime.fromisoformat(text)
         except ValueError:
-            when = None
+            time = None
         shown = f"{name} {text[:_SHOWN]!r}"
-        if when is None or when.tzinfo is not None:
+        if time is None or time.tzinfo is not None:
             such = "a date such as 2031-05-28, or 2031-05-28 23:00 without a time zone"
             raise self.refuse(row, f"{shown} is not {such}")
-        if when.second or when.microsecond:
+        if time.second or time.microsecond:
             raise self.refuse(row, f"{shown} has seconds", "Round times to minutes")
-        return (when.toordinal() + _FIRST) * _MINUTES + when.hour * 60 + when.minute
+        return (time.toordinal() + _FIRST) * _MINUTES + time.hour * 60 + time.minute
 
 
 def read_table(

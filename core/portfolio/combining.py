@@ -174,8 +174,8 @@ class Subject:
             current().check("references")
             group = int(np.searchsorted(self._starts, a, side="right")) - 1
             of_step = (self._starts, group, a, min(a + _STEP, end))
-            given = (occurrences, counts, periods)
-            find_pairs(*of_step, *given, starts, groups, rows, progress)
+            inputs = (occurrences, counts, periods)
+            find_pairs(*of_step, *inputs, starts, groups, rows, progress)
         count = int(progress[0])
         starts[count], rows[count] = end, progress[1]
         starts, rows, groups = starts[: count + 1] - begin, rows[: count + 1], groups[:count]
@@ -273,8 +273,8 @@ class Subject:
             begin = end = int(places[task[0]])
             for a, b, load, scratch in self._loads(pairs, task):
                 peaks = sums if b <= alone else largest
-                of = (samples[end:], sums[end:], peaks[end:], wholes[a:b])
-                count = adding.add_up(load, ordered, scratch, sizes[a:b], *of)
+                outputs = (samples[end:], sums[end:], peaks[end:], wholes[a:b])
+                count = adding.add_up(load, ordered, scratch, sizes[a:b], *outputs)
                 if not _are_finite(wholes[a:b]):
                     _check_finite(sums[end : end + count])
                 end += count
@@ -311,8 +311,8 @@ class Subject:
         occurrences, losses = np.empty(ends[-1], np.int32), np.empty(ends[-1])
         for a, b, load, scratch in self._loads(pairs, (0, len(pairs.groups))):
             of_cells, rows = slice(cells[a], cells[b]), slice(ends[a], ends[b])
-            given = (starts[of_cells], samples[of_cells], occurrences[rows], losses[rows])
-            adding.list_occurrences(load, scratch, int(ends[a]), *given)
+            outputs = (starts[of_cells], samples[of_cells], occurrences[rows], losses[rows])
+            adding.list_occurrences(load, scratch, int(ends[a]), *outputs)
             _check_finite(losses[rows])
         periods = np.repeat(pairs.periods, np.diff(cells))
         return OccurrenceLosses(starts, periods, samples, occurrences, losses)
@@ -365,9 +365,9 @@ class Subject:
             samples, losses = np.empty(most, np.int32), np.empty(0 if counting else most)
             scratch = make_scratch(self.samples)
             for a, b in ranges:
-                of = slice(int(pairs.starts[a]), int(pairs.starts[b]))
-                starts, blocks = pairs.starts[a : b + 1] - of.start, pairs.blocks[of]
-                of_references = (pairs.occurrences[of], pairs.counts[of].astype(np.int64))
+                span = slice(int(pairs.starts[a]), int(pairs.starts[b]))
+                starts, blocks = pairs.starts[a : b + 1] - span.start, pairs.blocks[span]
+                of_references = (pairs.occurrences[span], pairs.counts[span].astype(np.int64))
                 load = adding.Load(starts, pairs.periods[a:b], *of_references, samples, losses)
                 if counting:
                     blocks = blocks.copy()

@@ -189,22 +189,22 @@ def report_cells(
             rows = _period_losses(cells, calendar, question.float_width)
             yield RolledUp(name, rows), RolledUp(name, rows[:0])
             continue
-        of = batch
+        source = batch
         if name in {"aal", "aal_mean"}:
-            of = averaged
-            if not of.shared:
-                of.shared["annual"] = averages(cells, calendar, samples, firsts)
+            source = averaged
+            if not source.shared:
+                source.shared["annual"] = averages(cells, calendar, samples, firsts)
         calculator = _calculator(name, calendar, samples, question)
-        if len(of.summaries) == 0:
+        if len(source.summaries) == 0:
             rows = empty_rows(REPORTED[name].dtype(question.float_width))
             yield RolledUp(name, rows), RolledUp(name, rows)
             continue
-        counts, periods = np.diff(cells.starts[of.groups]), np.diff(of.groups)
+        counts, periods = np.diff(cells.starts[source.groups]), np.diff(source.groups)
         if repeated is not None:
             # Curves are read from tallies, which hold what they take themselves.
             counts = np.minimum(counts, samples + 1)
         with Scope(name, int(calculator.weigh(counts, periods).sum())):
-            first, last = calculator.compute(of)
+            first, last = calculator.compute(source)
         yield RolledUp(name, first), RolledUp(name, last)
 
 
@@ -249,8 +249,8 @@ def averages(cells: Cells, calendar: Calendar, samples: int, starts: Indices) ->
         row, lanes = np.zeros(samples + 1), np.zeros(LANES)
         work = cells.starts + (samples + 1) * np.arange(len(cells.starts))
         for a, b in grouped(work, "averages"):
-            of = (cells.starts[a : b + 1], cells.samples, cells.sums)
-            reduce_cells(*of, row, lanes, lows, highs, moments[a:b])
+            columns = (cells.starts[a : b + 1], cells.samples, cells.sums)
+            reduce_cells(*columns, row, lanes, lows, highs, moments[a:b])
         weights = np.ones(len(cells.periods))
         if len(calendar.weights):
             weights = (calendar.weights * calendar.periods)[cells.periods - 1]
@@ -269,8 +269,8 @@ def _period_losses(cells: Cells, calendar: Calendar, float_width: int) -> Rows:
     for a, b in grouped(cells.starts, "plt"):
         begin, end = cells.starts[a], cells.starts[b]
         counts = np.diff(cells.starts[a : b + 1])
-        of = (np.repeat(column[a:b], counts) for column in (cells.summaries, cells.periods))
-        groups, periods = of
+        pair = (np.repeat(column[a:b], counts) for column in (cells.summaries, cells.periods))
+        groups, periods = pair
         part = slice(begin, end)
         columns: Sequence[Any] = (
             groups + 1,

@@ -84,26 +84,26 @@ class _Shapes(NamedTuple):
     exposed: Floats
 
 
-def of_rates(table: Table, given: Given) -> Imported:
+def of_rates(table: Table, details: Given) -> Imported:
     """Simulate a loss set.
 
     Args:
         table: with ``FIELDS``.
-        given: periods, samples, seed, frequency and dispersion.
+        details: periods, samples, seed, frequency and dispersion.
 
     Raises:
         InputError: a row has no beta distribution, an event has two rates, or what is given is
             out of range.
     """
-    periods, samples = count_periods(table, given), _count_samples(given, table.rows)
-    weights = check_weights(given.weights, periods)
+    periods, samples = count_periods(table, details), _count_samples(details, table.rows)
+    weights = check_weights(details.weights, periods)
     shapes = _shapes(table)
-    summaries, dimensions = summaries_of(table, given)
+    summaries, dimensions = summaries_of(table, details)
     rows = _rows(table, summaries)
     starts = starts_by(rows.events)
-    key = derive(given.seed, "event loss table")
+    key = derive(details.seed, "event loss table")
     rates = _rates(table, rows, starts)
-    happening, events = _happen(given, rates, periods, key)
+    happening, events = _happen(details, rates, periods, key)
     drawn = np.zeros(len(starts) - 1, np.bool_)
     drawn[events] = True
     dates = np.zeros_like(happening)
@@ -127,9 +127,9 @@ def of_rates(table: Table, given: Given) -> Imported:
     return Imported(sampled, calendar, dimensions, samples, left_out, notes=notes)
 
 
-def _count_samples(given: Given, rows: int) -> int:
+def _count_samples(details: Given, rows: int) -> int:
     usual = next(samples for most, samples in SAMPLES if rows <= most)
-    samples = usual if given.samples is None else given.samples
+    samples = usual if details.samples is None else details.samples
     if not 1 <= samples <= MAX_SAMPLES:
         message = f"the number of samples, {samples}, is not in 1 to {MAX_SAMPLES}"
         raise InputError(message, hint="Ten to a hundred are usual")
@@ -181,7 +181,7 @@ def _shapes(table: Table) -> _Shapes:
     return _Shapes(ratios, sums, shared, exposed)
 
 
-def _happen(given: Given, rates: Floats, periods: int, key: Key) -> tuple[Indices, Indices]:
+def _happen(details: Given, rates: Floats, periods: int, key: Key) -> tuple[Indices, Indices]:
     """Period and index of the event of each occurrence."""
     reach = np.cumsum(rates)
     total = float(reach[-1])
@@ -190,27 +190,27 @@ def _happen(given: Given, rates: Floats, periods: int, key: Key) -> tuple[Indice
         raise InputError(message, hint="Simulate another number of periods, or correct the rates")
     budget = current()
     budget.hold("event loss table", int(_OCCURRENCE_BYTES * total * periods))
-    counts_below = count_table(given, total)
+    counts_below = count_table(details, total)
     last = int(np.flatnonzero(rates)[-1])
     periods_key, events_key = key.child("periods"), key.child("events")
-    found, happening, done = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
+    found, happening, count = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
     for a, b in slices(periods, "event loss table", _PERIODS):
         draws = uniform(periods_key, np.arange(a, b, dtype=np.uint64))
         counts = np.searchsorted(counts_below, draws, side="right")
         happening.append(np.repeat(np.arange(a + 1, b + 1), counts))
         for c, d in slices(len(happening[-1]), "event loss table", _PERIODS):
-            draws = uniform(events_key, np.arange(done + c, done + d, dtype=np.uint64))
+            draws = uniform(events_key, np.arange(count + c, count + d, dtype=np.uint64))
             found.append(np.minimum(np.searchsorted(reach, draws * total, side="right"), last))
-        done += len(happening[-1])
+        count += len(happening[-1])
     return np.concatenate(happening), np.concatenate(found)
 
 
-def count_table(given: Given, mean: float) -> Floats:
+def count_table(details: Given, mean: float) -> Floats:
     """Chance that a period has at most 0, 1, 2 ... events."""
-    dispersion = 1.0 if given.frequency == "poisson" else given.dispersion or 0.0
-    binomial = given.frequency != "poisson"
+    dispersion = 1.0 if details.frequency == "poisson" else details.dispersion or 0.0
+    binomial = details.frequency != "poisson"
     if binomial and not (1 < dispersion < np.inf):
-        message = f"the dispersion of a negative binomial frequency is {given.dispersion}"
+        message = f"the dispersion of a negative binomial frequency is {details.dispersion}"
         raise InputError(message, hint="It is variance over mean, above 1; of 1 it is Poisson")
     most = mean + 12 * np.sqrt(mean * dispersion) + _NEGLIGIBLE * dispersion + 50
     if not most <= MAX_COUNTS:
@@ -235,8 +235,8 @@ def _off(table: float, periods: float, drawn: float, *, samples: int) -> list[st
     if not more:
         return []
     figures = f"{table:.6g} by rates and means, {periods:.6g} with the events that the periods have"
-    of = f"{drawn:.6g} ({drawn / table - 1:+.1%}) with their {samples} samples"
-    return [f"The AAL is {figures}, and {of}: more {more} come nearer"]
+    outcome = f"{drawn:.6g} ({drawn / table - 1:+.1%}) with their {samples} samples"
+    return [f"The AAL is {figures}, and {outcome}: more {more} come nearer"]
 
 
 def _often(rates: Floats) -> list[str]:

@@ -242,10 +242,10 @@ def _rates(table: LossTable, calendar: Calendar) -> Floats:
     """Weight of the periods of the occurrences of each event, shape (events,)."""
     happens, count = calendar.occurrences, len(table.event_ids)
     events = places_of(happens.event_ids, table.event_ids)
-    there = np.flatnonzero(events >= 0)
-    weights = picked(weights_of(calendar), picked(happens.periods, there) - 1)
+    places = np.flatnonzero(events >= 0)
+    weights = picked(weights_of(calendar), picked(happens.periods, places) - 1)
     rates = np.zeros(count)
-    rates += np.bincount(picked(events, there), weights, count)
+    rates += np.bincount(picked(events, places), weights, count)
     return rates
 
 
@@ -262,15 +262,15 @@ def _moments(
     """
     rows = _losses(table, blocks, _SELT)
     drawn = rows["SampleId"] > 0
-    of = np.repeat(np.arange(len(blocks)), table.counts[blocks])[drawn]
+    slot = np.repeat(np.arange(len(blocks)), table.counts[blocks])[drawn]
     losses = rows["Loss"][drawn].astype(np.float64)
     count, degrees = len(blocks), max(samples - 1, 1)
-    means = np.bincount(of, losses, count) / samples
-    absent = samples - np.bincount(of, minlength=count)
-    squares = np.bincount(of, np.square(losses - means[of]), count) + absent * np.square(means)
+    means = np.bincount(slot, losses, count) / samples
+    absent = samples - np.bincount(slot, minlength=count)
+    squares = np.bincount(slot, np.square(losses - means[slot]), count) + absent * np.square(means)
     deviations = np.sqrt(squares / degrees)
     keys, places = np.unique(
-        events[of] * (samples + 1) + rows["SampleId"][drawn], return_inverse=True
+        events[slot] * (samples + 1) + rows["SampleId"][drawn], return_inverse=True
     )
     totals = np.square(np.bincount(places, losses, len(keys)))
     whole = np.bincount(keys // (samples + 1), totals, events[-1] + 1)

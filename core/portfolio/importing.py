@@ -25,13 +25,13 @@ _ROW_BYTES = 200
 """What a row takes while a table is sorted and checked."""
 
 
-def import_table(form: str, data: Data, given: Given, source: str | None = None) -> Imported:
+def import_table(form: str, data: Data, details: Given, source: str | None = None) -> Imported:
     """Make a loss set of a table.
 
     Args:
         form: one of ``ALL_FORMS``.
         data: csv with a header, or columns.
-        given: what is said besides.
+        details: what is said besides.
         source: name of the file, for messages.
 
     Raises:
@@ -44,7 +44,7 @@ def import_table(form: str, data: Data, given: Given, source: str | None = None)
         texts = stripped(table.dimensions)
         currency = currency_of(texts, table.place, source)
         texts = {name: each for name, each in texts.items() if not is_currency(name)}
-        imported = chosen.make(replace(table, dimensions=texts), given)
+        imported = chosen.make(replace(table, dimensions=texts), details)
         notes = [*imported.notes, *index_notes(texts), *number_notes(texts)]
         if imported.dimensions is not None:
             notes += notes_of(imported.dimensions)

@@ -162,7 +162,7 @@ def run_programme(
         )
     terms = _layers(programme, subject, calendar)
     rows = _rows(subject)
-    when = kernel.When(
+    timing = kernel.When(
         read_only(calendar.occurrences.dates, np.int64), _perils(layers, subject.perils, calendar)
     )
     has_clause = any(layer.hours for layer in layers)
@@ -175,7 +175,7 @@ def run_programme(
             state = np.zeros(kernel.STATE, np.int64)
             while cell < end:
                 current().check(_STAGE)
-                cell = kernel.cede(rows, terms, when, cell, end, SLICE, scratch, results, state)
+                cell = kernel.cede(rows, terms, timing, cell, end, SLICE, scratch, results, state)
                 if state[0] != kernel.DONE:
                     raise _fault(programme, subject, calendar, state)
 
@@ -220,12 +220,12 @@ def _results(layers: int, losses: OccurrenceLosses, joined: int) -> kernel.Resul
 
 def _scratch(longest: int, layers: int, perils: int) -> kernel.Scratch:
     current().hold(_STAGE, 80 * longest + 8 * (perils + layers * kernel.RUNNING))
-    brought, taken, losses, totals, best = (np.zeros(longest) for _ in range(5))
+    brought, cessions, losses, totals, best = (np.zeros(longest) for _ in range(5))
     integers = (np.zeros(longest, np.int64) for _ in range(5))
     rows, occurrences, windows, following, begins = integers
     seen = np.zeros(perils, np.int64)
     items = Items(losses, totals, best, rows, occurrences, windows, following, begins, seen)
-    return kernel.Scratch(brought, taken, np.zeros((layers, kernel.RUNNING)), items)
+    return kernel.Scratch(brought, cessions, np.zeros((layers, kernel.RUNNING)), items)
 
 
 def _layers(programme: Programme, subject: Subject, calendar: Calendar) -> kernel.Layers:
@@ -306,14 +306,14 @@ def _chosen(
 def _perils(layers: Sequence[Layer], perils: Perils | None, calendar: Calendar) -> Array:
     if perils is None:
         return read_only(np.zeros(len(calendar.occurrences.dates), np.int32), np.int32)
-    asked = [layer for layer in layers if layer.perils or layer.hours]
+    dependents = [layer for layer in layers if layer.perils or layer.hours]
     of_occurrences = perils.of_occurrences.copy()
     for a, b in slices(len(of_occurrences), _STAGE):
         unknown = np.flatnonzero(of_occurrences[a:b] < 0)
-        if asked and len(unknown):
+        if dependents and len(unknown):
             event = int(calendar.occurrences.event_ids[a + unknown[0]])
             raise InputError(
-                f"{asked[0].place} depends on perils, and that of event {event} is not known",
+                f"{dependents[0].place} depends on perils, and that of event {event} is not known",
                 hint="Give the peril of every event.",
                 event=event,
                 parameter="programme",

@@ -153,11 +153,11 @@ def _together(a: Member, b: Member) -> bool:
     """
     if a.model != b.model:
         return False
-    same = _same(a.calendar, b.calendar)
-    if a.model is not None and not same:
+    match = _match(a.calendar, b.calendar)
+    if a.model is not None and not match:
         message = f"the model {a.model[0]} of the blend has loss sets of several catalogues"
         raise InputError(message, hint="Sets of a model have the same occurrences")
-    return same
+    return match
 
 
 def _blended(calendars: Sequence[Calendar], models: Sequence[tuple[str, float] | None]) -> Floats:
@@ -187,7 +187,7 @@ def _check(members: Sequence[Member]) -> None:
             )
 
 
-def _same(a: Calendar, b: Calendar) -> bool:
+def _match(a: Calendar, b: Calendar) -> bool:
     """Whether two calendars are of one catalogue.
 
     Raises:
@@ -196,19 +196,19 @@ def _same(a: Calendar, b: Calendar) -> bool:
     if a is b:
         return True
     current().check("calendar")
-    mine, other = a.occurrences, b.occurrences
-    alike = (
+    own, other = a.occurrences, b.occurrences
+    equal = (
         a.periods == b.periods
-        and np.array_equal(mine.periods, other.periods)
-        and np.array_equal(mine.event_ids, other.event_ids)
-        and np.array_equal(mine.dates, other.dates)
+        and np.array_equal(own.periods, other.periods)
+        and np.array_equal(own.event_ids, other.event_ids)
+        and np.array_equal(own.dates, other.dates)
     )
-    if alike and not np.array_equal(a.weights, b.weights):
+    if equal and not np.array_equal(a.weights, b.weights):
         raise InputError(
             "two loss sets have the same occurrences, but other weights of periods",
             hint="Give both sets the same periods file",
         )
-    return alike
+    return equal
 
 
 def are_parts(a: Calendar, b: Calendar) -> bool:
@@ -258,8 +258,8 @@ def _find(member: Member, base: int) -> Int32s:
         return found
     for a, b in slices(len(wanted), "calendar", 1 << 17):
         at = places_of(wanted[a:b], known)
-        there = at >= 0 if member.kept is None else (at >= 0) & member.kept[a:b]
-        found[a:b] = np.where(there, at + base, -1)
+        mask = at >= 0 if member.kept is None else (at >= 0) & member.kept[a:b]
+        found[a:b] = np.where(mask, at + base, -1)
     return found
 
 
@@ -296,9 +296,9 @@ def _interleave(
     ids = [np.tile(c.occurrences.event_ids, n) for c, n in zip(calendars, times, strict=True)]
     events = [
         np.vstack(
-            [*(np.tile(row, n) for row in of), np.full((rows - len(of), count), -1, np.int32)]
+            [*(np.tile(row, n) for row in own), np.full((rows - len(own), count), -1, np.int32)]
         )
-        for of, n, count in zip(found, times, counts, strict=True)
+        for own, n, count in zip(found, times, counts, strict=True)
     ]
     of_all, days, names = np.concatenate(numbers), np.concatenate(dates), np.concatenate(ids)
     order = _order(of_all, days, names)

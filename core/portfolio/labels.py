@@ -89,9 +89,9 @@ def apart_notes(name: str, texts: Texts) -> list[str]:
         for text in texts[a:b].tolist():
             number = number_of(text)
             found[text.casefold() if number is None else number].add(text)
-    for alike in found.values():
-        if len(alike) > 1:
-            shown = " and ".join(repr(text[:_SHOWN]) for text in sorted(alike))
+    for group in found.values():
+        if len(group) > 1:
+            shown = " and ".join(repr(text[:_SHOWN]) for text in sorted(group))
             return [f"{name} has {shown}, which are groups apart"]
     return []
 

@@ -222,12 +222,12 @@ def cells_of(
         amounts = picked(losses.losses, kept, _NETTING)
         sums, largest = np.empty(len(starts) - 1), np.empty(len(starts) - 1)
         for a, b in grouped(starts, _NETTING):
-            of, begins = slice(starts[a], starts[b]), starts[a:b] - starts[a]
-            part = amounts[of]
+            run, begins = slice(starts[a], starts[b]), starts[a:b] - starts[a]
+            part = amounts[run]
             sums[a:b] = np.add.reduceat(part, begins)
             if joined is not None:
-                ones = np.append(True, np.diff(keys[of]) | np.diff(joined[kept[of]])).nonzero()[0]
-                part, begins = np.add.reduceat(part, ones), np.searchsorted(ones, begins)
+                cuts = np.append(True, np.diff(keys[run]) | np.diff(joined[kept[run]])).nonzero()[0]
+                part, begins = np.add.reduceat(part, cuts), np.searchsorted(cuts, begins)
             largest[a:b] = np.maximum.reduceat(part, begins)
         firsts = picked(kept, starts[:-1], _NETTING)
         places = picked(cells, firsts, _NETTING)

@@ -91,8 +91,8 @@ def _reinstated(layer: Layer) -> float | None:
 
 def _brought(layer: Layer, limit: str) -> float | None:
     """Most that a limit lets into those that follow; None if it is not given."""
-    given, share = layer.given.get(limit), layer.terms["CededPercent"]
-    return given * share if given and limit == "RiskLimit" else given
+    amount, share = layer.given.get(limit), layer.terms["CededPercent"]
+    return amount * share if amount and limit == "RiskLimit" else amount
 
 
 def _less(one: float | None, other: float | None) -> bool:

@@ -222,9 +222,9 @@ def parse_programme(values: object) -> Programme:
     if not isinstance(listed, list) or not 0 < len(listed) <= MAX_LAYERS:
         fault = f"has {len(listed)} entries" if isinstance(listed, list) else "is no list"
         _refuse("layers", fault, f"Give a list of 1 to {MAX_LAYERS} layers.")
-    layers = [_Parser(f"layers[{k}]", given).layer() for k, given in enumerate(listed)]
+    layers = [_Parser(f"layers[{k}]", entry).layer() for k, entry in enumerate(listed)]
     _check_numbers(layers)
-    currencies = sorted({given["ReinsCurrency"] for given in listed if given.get("ReinsCurrency")})
+    currencies = sorted({entry["ReinsCurrency"] for entry in listed if entry.get("ReinsCurrency")})
     if len(currencies) > 1:
         _refuse("layers", f"have ReinsCurrency {' and '.join(currencies)}", "Use one currency.")
     ordered = sorted(layers, key=lambda layer: layer.priority)
@@ -262,11 +262,11 @@ def _quoted(value: object) -> str:
 class _Parser:
     """Reads the fields of one layer."""
 
-    def __init__(self, place: str, given: object) -> None:
-        if not isinstance(given, Mapping):
-            _refuse(place, f"is {_quoted(given)}", 'Give an object, {"ReinsNumber": 1, …}.')
+    def __init__(self, place: str, values: object) -> None:
+        if not isinstance(values, Mapping):
+            _refuse(place, f"is {_quoted(values)}", 'Give an object, {"ReinsNumber": 1, …}.')
         self._place = place
-        self._given = {name: value for name, value in given.items() if value is not None}
+        self._values = {name: value for name, value in values.items() if value is not None}
 
     def layer(self) -> Layer:
         """Parse all of them."""
@@ -292,13 +292,13 @@ class _Parser:
             kind=kind,
             priority=self._integer("InuringPriority", 1),
             perils=self._labels("ReinsPeril", perils.split(";")) if perils else (),
-            scope=self._labels("Scope", self._given["Scope"]) if "Scope" in self._given else (),
+            scope=self._labels("Scope", self._values["Scope"]) if "Scope" in self._values else (),
             terms=terms,
             charges=charges or (),
-            premium=self._term("ReinsPremium") if "ReinsPremium" in self._given else None,
+            premium=self._term("ReinsPremium") if "ReinsPremium" in self._values else None,
             hours=hours,
             cedant=cedant,
-            given={**self._given, **self._given.get("HoursClause", {})},
+            given={**self._values, **self._values.get("HoursClause", {})},
         )
         self._check_premium(layer)
         return layer
@@ -307,7 +307,7 @@ class _Parser:
         _refuse(f"{self._place}.{name}", fault, hint)
 
     def _kind(self) -> str:
-        kind = self._given.get("ReinsType", "missing")
+        kind = self._values.get("ReinsType", "missing")
         if not isinstance(kind, str) or kind not in KINDS:
             known = ", ".join(f"{name} ({row.title})" for name, row in KINDS.items())
             self._refuse("ReinsType", f"is {_quoted(kind)}", f"Use {known}.")
@@ -315,7 +315,7 @@ class _Parser:
 
     def _check_names(self, kind: str) -> None:
         row = KINDS[kind]
-        for name in sorted(map(str, self._given)):
+        for name in sorted(map(str, self._values)):
             if name in REFUSED:
                 self._refuse(name, "is not supported", REFUSED[name])
             if name not in FIELDS:
@@ -325,7 +325,7 @@ class _Parser:
                 hint = f"{kind} takes {', '.join(dict.fromkeys(row.fields))}."
                 self._refuse(name, f"is no term of {row.title}", hint)
         needs = row.needs.split()
-        if not any(name in self._given for name in needs):
+        if not any(name in self._values for name in needs):
             fault = f"is missing: {row.title} needs a term of its own"
             self._refuse(needs[0], fault, f"Give {' or '.join(needs)}.")
 
@@ -338,20 +338,20 @@ class _Parser:
 
     def _term(self, name: str) -> float:
         default = TERMS.get(name, 1.0)
-        if name not in self._given:
+        if name not in self._values:
             return default
         if name in {"CededPercent", "PlacedPercent", "TreatyShare"}:
             hint = "Give a proportion of 0 to 1, such as 0.12 for 12 %."
-            return self._number(name, self._given[name], 1.0, hint)
+            return self._number(name, self._values[name], 1.0, hint)
         low, none = ("above 0 and up", "no limit") if default == math.inf else ("of 0", "none")
         hint = f"Give an amount {low} to {MAX_AMOUNT:g}, or null for {none}."
-        amount = self._number(name, self._given[name], MAX_AMOUNT, hint)
+        amount = self._number(name, self._values[name], MAX_AMOUNT, hint)
         if amount == 0 and default == math.inf:
             self._refuse(name, "is 0", hint)
         return amount
 
     def _integer(self, name: str, default: int | None) -> int:
-        value = self._given.get(name, default)
+        value = self._values.get(name, default)
         value = int(value) if isinstance(value, float) and value.is_integer() else value
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 1 << 31:
             fault = "is missing" if value is None else f"is {_quoted(value)}"
@@ -359,7 +359,7 @@ class _Parser:
         return value
 
     def _text(self, name: str, most: int) -> str:
-        value = self._given.get(name, "")
+        value = self._values.get(name, "")
         if not isinstance(value, str) or len(value) > most or not value.isprintable():
             self._refuse(name, f"is {_quoted(value)}", f"Give up to {most} printable characters.")
         return value
@@ -374,9 +374,9 @@ class _Parser:
 
     def _charges(self, limit: str, amount: float) -> Sequence[float] | None:
         """The charge of each reinstatement; None if they are not limited."""
-        count, field = self._given.get("Reinstatement"), "ReinstatementCharge"
+        count, field = self._values.get("Reinstatement"), "ReinstatementCharge"
         if count is None:
-            if field in self._given:
+            if field in self._values:
                 self._refuse(field, "is that of no number of reinstatements", "Give Reinstatement.")
             return None
         hint = f"Give an integer from 0 to {MAX_REINSTATEMENTS}, or null for no limit."
@@ -385,7 +385,7 @@ class _Parser:
             self._refuse("Reinstatement", f"is {count}", hint)
         if amount == math.inf:
             self._refuse("Reinstatement", "is that of an unlimited layer", f"Give {limit}.")
-        charges, paid = list(self._listed_charges(field)), "ReinsPremium" in self._given
+        charges, paid = list(self._listed_charges(field)), "ReinsPremium" in self._values
         for wrong, fault, hint in (
             (count == 0 and charges, "is that of no reinstatement", "Leave it out."),
             (count and paid and not charges, "is missing", "Give 0 if reinstatements are free."),
@@ -398,14 +398,14 @@ class _Parser:
         return charges if len(charges) == count else (charges or [0.0]) * count
 
     def _listed_charges(self, field: str) -> Iterator[float]:
-        given = self._given.get(field, [])
+        entry = self._values.get(field, [])
         hint = f"Give proportions of 0 to {MAX_CHARGE:g}, such as 1 for 100 %, or 0;0.5;1."
-        values = given if isinstance(given, list) else [given]
-        if isinstance(given, str):
+        values = entry if isinstance(entry, list) else [entry]
+        if isinstance(entry, str):
             try:
-                values = [float(text) for text in given.split(";")]
+                values = [float(text) for text in entry.split(";")]
             except ValueError:
-                self._refuse(field, f"is {_quoted(given)}", hint)
+                self._refuse(field, f"is {_quoted(entry)}", hint)
         for value in values:
             yield self._number(field, value, MAX_CHARGE, hint)
 
@@ -420,7 +420,7 @@ class _Parser:
         """Refuse ratios, as of a loss to a premium, in place of amounts."""
         for name in _AGG.split() if kind == "SL" else ():
             if 0 < self._term(name) < 1:
-                fault = f"is {self._given[name]}, and a stop loss has amounts, no ratios"
+                fault = f"is {self._values[name]}, and a stop loss has amounts, no ratios"
                 hint = "Multiply it by the premium that it is a ratio to. If losses are in a unit"
                 self._refuse(name, fault, f"{hint} as large as this, an AXL has the same terms.")
 
@@ -434,7 +434,7 @@ class _Parser:
 
     def _hours(self) -> tuple[float, bool]:
         """Hours of the clause, and whether the cedant chooses its windows."""
-        clause = self._given.get("HoursClause", {"Hours": 0})
+        clause = self._values.get("HoursClause", {"Hours": 0})
         if not isinstance(clause, Mapping):
             hint = 'Give {"Hours": 72, "Start": "first-loss"}.'
             self._refuse("HoursClause", f"is {_quoted(clause)}", hint)
@@ -442,7 +442,7 @@ class _Parser:
             path = f"HoursClause.{name[:_MAX_LABEL]}"
             self._refuse(path, "is no member of an hours clause", "Use Hours, Start.")
         hint = f"Give a number of hours, above 0 and up to {MAX_HOURS:g}."
-        if "HoursClause" in self._given and not clause.get("Hours"):
+        if "HoursClause" in self._values and not clause.get("Hours"):
             self._refuse("HoursClause.Hours", "is missing or 0", hint)
         start = clause.get("Start", "first-loss")
         if start not in ("first-loss", "cedant"):

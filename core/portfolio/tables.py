@@ -118,16 +118,16 @@ class _Read(NamedTuple):
     left_out: dict[str, int]
 
 
-def _read(table: Table, given: Given, periods: Indices | None = None) -> _Read:
+def _read(table: Table, details: Given, periods: Indices | None = None) -> _Read:
     """Read the rows of a table; without events, a period is one."""
     losses = table.amounts("Loss")
     _check_set(table)
-    samples, count = _samples(table, given)
-    summaries, dimensions = summaries_of(table, given)
+    samples, count = _samples(table, details)
+    summaries, dimensions = summaries_of(table, details)
     numbers, zeros = np.arange(table.rows), np.zeros(table.rows, np.int64)
-    when = zeros if periods is None else periods
-    events = table.integers("EventId", 0) if "EventId" in table else when
-    rows = LossRows(numbers, events, summaries, samples, losses, when, zeros)
+    times = zeros if periods is None else periods
+    events = table.integers("EventId", 0) if "EventId" in table else times
+    rows = LossRows(numbers, events, summaries, samples, losses, times, zeros)
     added = samples >= 0
     kept = (losses > 0) & added
     if not kept.any():
@@ -146,67 +146,67 @@ def _check_set(table: Table) -> None:
         table.require("SummarySetId", sets == sets[0], f"is not {sets[0]}, as before", hint)
 
 
-def _samples(table: Table, given: Given) -> tuple[Indices, int]:
+def _samples(table: Table, details: Given) -> tuple[Indices, int]:
     """Sample of each row, 0 for the mean and below 0 for what is not added; and their number."""
     if "SampleId" not in table:
         return np.ones(table.rows, np.int64), 1
     ids = table.columns["SampleId"].astype(np.int64)
-    most = INT_MAX if given.samples is None else given.samples
+    most = INT_MAX if details.samples is None else details.samples
     good = (ids != 0) & (ids >= _LOWEST_SPECIAL) & (ids <= most)
     table.require("SampleId", good, f"is not in 1 to {most} or {_LOWEST_SPECIAL} to -1")
-    count = given.samples or int(max(ids.max(), 0))
+    count = details.samples or int(max(ids.max(), 0))
     return np.where(ids == -1, 0, ids), count
 
 
-def require_unique(table: Table, rows: LossRows, same: Sequence[Array]) -> None:
+def require_unique(table: Table, rows: LossRows, keys: Sequence[Array]) -> None:
     """Raise ``InputError`` about the first of ordered rows whose keys came before."""
-    again = np.flatnonzero(np.all([key[1:] == key[:-1] for key in same], axis=0)) + 1
-    if len(again):
-        at = again[np.argmin(rows.numbers[again])]
+    repeats = np.flatnonzero(np.all([key[1:] == key[:-1] for key in keys], axis=0)) + 1
+    if len(repeats):
+        at = repeats[np.argmin(rows.numbers[repeats])]
         row, earlier = int(rows.numbers[at]), table.place(int(rows.numbers[at - 1]))
         columns = {name: table.columns[name] for name in _KEYS if name in table}
-        what = [f"{name} {values[row]}" for name, values in {**columns, **table.dimensions}.items()]
+        cell = [f"{name} {values[row]}" for name, values in {**columns, **table.dimensions}.items()]
         hint = "Add up what belongs together"
         if "Period" in table:
             hint += ", or say with repeated=true that an event happens as often as it is there"
-        text = f"the loss of {', '.join(what)[:200]} is already in {earlier}"
+        text = f"the loss of {', '.join(cell)[:200]} is already in {earlier}"
         raise table.refuse(row, text, hint)
 
 
-def _of_events(table: Table, given: Given) -> Imported:
+def _of_events(table: Table, details: Given) -> Imported:
     """A SELT, whose events happen as an occurrence says."""
-    if given.occurrence is None:
+    if details.occurrence is None:
         raise InputError(
             "a table of events does not tell when they happen",
             hint="Give an occurrence, or the table of periods",
             source=table.source,
         )
-    rows, dimensions, samples, left_out = _read(table, given)
+    rows, dimensions, samples, left_out = _read(table, details)
     rows = rows.take(order_by(rows.events << 32 | rows.summaries, rows.samples))
     require_unique(table, rows, (rows.events, rows.summaries, rows.samples))
-    happens = places_of(rows.events, given.occurrence.events()) >= 0
+    happens = places_of(rows.events, details.occurrence.events()) >= 0
     if not happens.any():
         hint = "Give the occurrence of the same model"
         raise InputError("no event of the table happens", hint=hint, source=table.source)
     rows = rows.take(happens)
     losses = table_of(rows.events, rows.summaries, rows.samples, rows.losses)
     left_out["events that never happen"] = len(happens) - len(rows.events)
-    calendar = calendar_of(given.occurrence, given.weights)
+    calendar = calendar_of(details.occurrence, details.weights)
     return Imported(losses, calendar, dimensions, samples, left_out)
 
 
-def _of_periods(table: Table, given: Given) -> Imported:
+def _of_periods(table: Table, details: Given) -> Imported:
     """A table of periods, whose rows say when events happen."""
-    count = count_periods(table, given)
+    count = count_periods(table, details)
     periods = table.integers("Period", 1, count)
-    rows, dimensions, samples, left_out = _read(table, given, periods)
+    rows, dimensions, samples, left_out = _read(table, details, periods)
     dates, granular = _dates(table)
     if dates is not None:
         rows = replace(rows, dates=picked(dates, rows.numbers) << _RANK)
-    if given.repeated:
+    if details.repeated:
         rows = replace(rows, dates=rows.dates | _repetitions(table, rows))
-    losses, occurrences = _separated(table, rows, apart=given.apart)
-    weights = _weights(table, given, count, periods)
+    losses, occurrences = _separated(table, rows, apart=details.apart)
+    weights = _weights(table, details, count, periods)
     calendar = Calendar(count, occurrences, weights, dates is not None, granular)
     return Imported(losses, calendar, dimensions, samples, left_out)
 
@@ -233,10 +233,10 @@ def _separated(table: Table, rows: LossRows, *, apart: bool) -> tuple[LossTable,
     cells = rows.summaries << 32 | rows.samples
     order = order_by(rows.events, rows.periods, rows.dates, cells)
     rows, cells = rows.take(order), cells[order]
-    when = (rows.events, rows.periods, rows.dates)
-    require_unique(table, rows, (*when, cells))
-    starts = starts_by(*when)
-    events, periods, dates = (key[starts[:-1]] for key in when)
+    keys = (rows.events, rows.periods, rows.dates)
+    require_unique(table, rows, (*keys, cells))
+    starts = starts_by(*keys)
+    events, periods, dates = (key[starts[:-1]] for key in keys)
     first = _require_same(table, rows, cells, starts, events)
     kept = rows.take(np.repeat(first == np.arange(len(first)), np.diff(starts)))
     losses = table_of(kept.events, kept.summaries, kept.samples, kept.losses)
@@ -271,23 +271,23 @@ def _require_same(
     return first
 
 
-def count_periods(table: Table, given: Given) -> int:
+def count_periods(table: Table, details: Given) -> int:
     """Number of periods that is given, which has to be."""
-    if given.periods is None:
+    if details.periods is None:
         raise InputError(
             "the table does not tell how many periods there are, as some have no loss",
             hint="Give their number",
             source=table.source,
         )
-    if not 1 <= given.periods <= INT_MAX:
-        message = f"the number of periods, {given.periods}, is not in 1 to {INT_MAX}"
+    if not 1 <= details.periods <= INT_MAX:
+        message = f"the number of periods, {details.periods}, is not in 1 to {INT_MAX}"
         raise InputError(message, hint="Correct it", source=table.source)
-    return given.periods
+    return details.periods
 
 
-def _weights(table: Table, given: Given, count: int, periods: Indices) -> Floats:
+def _weights(table: Table, details: Given, count: int, periods: Indices) -> Floats:
     """Weights of the periods, empty if they are equal."""
-    weights = check_weights(given.weights, count)
+    weights = check_weights(details.weights, count)
     if "PeriodWeight" in table:
         table.amounts("PeriodWeight")
         expected = weights[periods - 1] if len(weights) else 1 / count
@@ -344,16 +344,16 @@ def _timed(table: Table, names: Sequence[str]) -> tuple[Indices, bool]:
     return (dates * (24 * 60) + clock, True) if clock.any() else (dates, False)
 
 
-def summaries_of(table: Table, given: Given) -> tuple[Indices, SummaryInfo | None]:
+def summaries_of(table: Table, details: Given) -> tuple[Indices, SummaryInfo | None]:
     """Summary of each row, and what the summaries are."""
     if "SummaryId" in table:
         if table.dimensions:
             hint = "Describe summaries in a summary info, or leave SummaryId out"
             message = f"it has SummaryId and {', '.join(table.dimensions)[:200]}"
             raise InputError(message, hint=hint, source=table.source)
-        return _described(table.integers("SummaryId", 1), given, table), given.info
+        return _described(table.integers("SummaryId", 1), details, table), details.info
     if not table.dimensions:
-        return _described(np.ones(table.rows, np.int64), given, table), given.info
+        return _described(np.ones(table.rows, np.int64), details, table), details.info
     numbers: dict[tuple[str, ...], int] = {}
     summaries = np.empty(table.rows, np.int64)
     for a, b in slices(table.rows, "input", 1 << 14):
@@ -364,10 +364,10 @@ def summaries_of(table: Table, given: Given) -> tuple[Indices, SummaryInfo | Non
     return summaries, SummaryInfo(np.arange(1, len(numbers) + 1, dtype=np.int32), described)
 
 
-def _described(summaries: Indices, given: Given, table: Table) -> Indices:
+def _described(summaries: Indices, details: Given, table: Table) -> Indices:
     """The same summaries, of which the summary info has to have each."""
-    if given.info is not None:
-        known = places_of(summaries, given.info.summary_ids) >= 0
+    if details.info is not None:
+        known = places_of(summaries, details.info.summary_ids) >= 0
         if not known.all():
             row = int(np.argmin(known))
             text = f"summary {summaries[row]} is not described in the summary info"
@@ -380,7 +380,7 @@ def _renamed(table: Table, names: Mapping[str, str]) -> Table:
     return replace(table, columns=columns)
 
 
-def _of_openquake(table: Table, given: Given) -> Imported:
+def _of_openquake(table: Table, details: Given) -> Imported:
     """Losses of events by loss type, each of which is a summary."""
     # A total has loss types that may be there too, and an insured loss is part of another.
     kinds = table.dimensions.get("loss_type")
@@ -392,13 +392,13 @@ def _of_openquake(table: Table, given: Given) -> Imported:
         message = f"losses of the types {', '.join(found)[:200]} are not to be added"
         hint = f"Leave out lines, so that {(twice or alone)[0]} is there once and alone"
         raise InputError(message, hint=hint, source=table.source)
-    return _of_periods(_renamed(table, {"year": "Period", "loss": "Loss"}), given)
+    return _of_periods(_renamed(table, {"year": "Period", "loss": "Loss"}), details)
 
 
-def _of_climada(table: Table, given: Given) -> Imported:
+def _of_climada(table: Table, details: Given) -> Imported:
     """Events of sampled years; sampled with replacement, one may happen twice in a year."""
     named = _renamed(table, {"year": "Period", "at_event": "Loss"})
-    return _of_periods(named, replace(given, repeated=True))
+    return _of_periods(named, replace(details, repeated=True))
 
 
 _ALONE = frozenset(

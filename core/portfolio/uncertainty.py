@@ -238,8 +238,8 @@ def _read(
     for k in range(len(multiples)):
         current().check("bands")
         row = slice(k, k + 1)
-        given = (curve.values, owners, curve.masses, multiples[row], shares, returns)
-        resample(*given, above, listed, points[row])
+        inputs = (curve.values, owners, curve.masses, multiples[row], shares, returns)
+        resample(*inputs, above, listed, points[row])
     return points
 
 
@@ -282,8 +282,8 @@ def _rows(  # noqa: PLR0913, PLR0917 - all that is known of a group
     effective = round(1 / float(np.square(weights).sum()), 6)
     average = float(base.averages[0, 0])
     ends = _studentised(base.averages[0], replicates.averages.T, effective, doubt.confidence)
-    asked = doubt.confidence
-    found: list[tuple[float, ...]] = [(0, 0, average, *ends, asked, RESAMPLED, noise.average)]
+    confidence = doubt.confidence
+    found: list[tuple[float, ...]] = [(0, 0, average, *ends, confidence, RESAMPLED, noise.average)]
     for curve, kind, points, drawn, errors in zip(
         curves, (OEP, AEP), base.points, replicates.points, noise.points, strict=True
     ):
@@ -291,12 +291,12 @@ def _rows(  # noqa: PLR0913, PLR0917 - all that is known of a group
             level, tail, error = points[0, :, k].tolist()
             exceeding = effective / years
             if exceeding >= _ENOUGH:
-                of_level = (*_between(drawn[:, 0, k], exceeding, asked), asked, RESAMPLED)
+                of_level = (*_between(drawn[:, 0, k], exceeding, confidence), confidence, RESAMPLED)
                 pairs = drawn[:, 1:, k].T
-                studentised = _studentised((tail, error), pairs, exceeding, asked)
-                of_tail = (*studentised, asked, RESAMPLED)
+                studentised = _studentised((tail, error), pairs, exceeding, confidence)
+                of_tail = (*studentised, confidence, RESAMPLED)
             else:
-                of_level = _ordered(curve, effective, years, asked)
+                of_level = _ordered(curve, effective, years, confidence)
                 of_tail = (math.nan, math.nan, math.nan, NONE)
             found.append((kind, years, level, *of_level, errors[0, k]))
             found.append((kind + 1, years, tail, *of_tail, errors[1, k]))

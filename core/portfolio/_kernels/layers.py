@@ -124,7 +124,7 @@ class Scratch(NamedTuple):
 
     brought: Floats
     """What each row brings into a layer."""
-    taken: Floats
+    cessions: Floats
     """What the layers of a priority have taken of each row."""
     running: Floats
     """Of each layer in a cell, shape (layers, RUNNING)."""
@@ -145,9 +145,9 @@ def _cede_occurrence(loss: float, terms: Floats, running: Floats) -> float:
 
 
 @inlined
-def _leave(loss: float, taken: float) -> float:
+def _leave(loss: float, cession: float) -> float:
     """What is left of a loss; below 0 if it was less than what was taken."""
-    left = loss - taken
+    left = loss - cession
     if left < -_TOLERANCE * loss:
         return left
     # What is left by rounding is no loss to the layers that follow.
@@ -158,11 +158,11 @@ def _leave(loss: float, taken: float) -> float:
 def _cede_row(loss: float, layers: Layers, running: Floats) -> tuple[float, int]:
     """Cede an occurrence to plain layers; return what is left, and the priority it is short of."""
     for priority in range(len(layers.priorities) - 1):
-        taken = 0.0
+        cession = 0.0
         for k in range(layers.priorities[priority], layers.priorities[priority + 1]):
             terms = layers.terms[k]
-            taken += _cede_occurrence(loss * terms[SHARE], terms, running[k]) * terms[PLACED]
-        loss = _leave(loss, taken)
+            cession += _cede_occurrence(loss * terms[SHARE], terms, running[k]) * terms[PLACED]
+        loss = _leave(loss, cession)
         if loss < 0.0:
             return loss, priority
     return loss, -1
@@ -170,7 +170,7 @@ def _cede_row(loss: float, layers: Layers, running: Floats) -> tuple[float, int]
 
 @subkernel
 def _bring(
-    rows: Rows, layers: Layers, when: When, k: int, first: int, net: Floats, scratch: Scratch
+    rows: Rows, layers: Layers, timing: When, k: int, first: int, net: Floats, scratch: Scratch
 ) -> int:
     """What rows bring into a layer, and its occurrences; return the number of those.
 
@@ -183,7 +183,7 @@ def _bring(
         occurrence = rows.occurrences[row]
         part = rows.parts[row] if len(rows.parts) else 0
         loss = 0.0
-        if layers.covers[k, part] and layers.insures[k, when.perils[occurrence]]:
+        if layers.covers[k, part] and layers.insures[k, timing.perils[occurrence]]:
             loss = net[r]
             if layers.rules[k, SURPLUS]:
                 value = rows.values[row]
@@ -225,7 +225,7 @@ def _cede_windows(items: Items, count: int, terms: Floats, running: Floats) -> N
 def _add_joined(
     rows: Rows,
     layers: Layers,
-    when: When,
+    timing: When,
     k: int,
     first: int,
     net: Floats,
@@ -234,10 +234,10 @@ def _add_joined(
 ) -> int:
     """Cede rows to any layer; return the steps of choosing windows, below 0 for too many."""
     items, terms, length = scratch.items, layers.terms[k], layers.rules[k, WINDOW]
-    count = _bring(rows, layers, when, k, first, net, scratch)
+    count = _bring(rows, layers, timing, k, first, net, scratch)
     steps = 0
     if length > 0:
-        dates, perils = when.dates, when.perils
+        dates, perils = timing.dates, timing.perils
         if layers.rules[k, CEDANT]:
             steps = as_cedant_chooses(items, count, dates, perils, length, terms, MOST_STEPS)
             if steps < 0:
@@ -248,7 +248,7 @@ def _add_joined(
     for r in range(len(net)):
         window = items.windows[items.rows[r]] if items.rows[r] >= 0 else -1
         if window >= 0:
-            scratch.taken[r] += scratch.brought[r] * items.totals[window]
+            scratch.cessions[r] += scratch.brought[r] * items.totals[window]
             if length > 0 and joined[first + r] < 0:
                 joined[first + r] = items.occurrences[window]
     return steps
@@ -282,7 +282,7 @@ def _cede_rows(
 
 @subkernel
 def _cede_cell(
-    rows: Rows, layers: Layers, when: When, cell: int, scratch: Scratch, results: Results
+    rows: Rows, layers: Layers, timing: When, cell: int, scratch: Scratch, results: Results
 ) -> tuple[int, int, int]:
     """Cede a cell to any layers, priority after priority.
 
@@ -291,7 +291,7 @@ def _cede_cell(
     """
     joined = results.joined
     first, end = rows.starts[cell], rows.starts[cell + 1]
-    net, taken = results.net[first:end], scratch.taken[: end - first]
+    net, cessions = results.net[first:end], scratch.cessions[: end - first]
     if len(joined):
         joined[first:end] = -1
     gross = 0.0
@@ -300,20 +300,20 @@ def _cede_cell(
         net[r] = rows.losses[first + r]
         gross += net[r]
     for priority in range(len(layers.priorities) - 1):
-        taken[:] = 0.0
+        cessions[:] = 0.0
         for k in range(layers.priorities[priority], layers.priorities[priority + 1]):
             if layers.rules[k, PLAIN]:
                 terms, running = layers.terms[k], scratch.running[k]
                 for r in range(len(net)):
                     ceded = _cede_occurrence(net[r] * terms[SHARE], terms, running)
-                    taken[r] += ceded * terms[PLACED]
+                    cessions[r] += ceded * terms[PLACED]
                 continue
-            steps = _add_joined(rows, layers, when, k, first, net, scratch, joined)
+            steps = _add_joined(rows, layers, timing, k, first, net, scratch, joined)
             work += abs(steps)
             if steps < 0:
                 return first, k, steps
         for r in range(len(net)):
-            net[r] = _leave(net[r], taken[r])
+            net[r] = _leave(net[r], cessions[r])
             if net[r] < 0.0:
                 return first + r, priority, work
     for row in range(first, end if len(joined) else first):
@@ -344,7 +344,7 @@ def _finish(cell: int, layers: Layers, running: Floats, results: Results) -> int
 def cede(
     rows: Rows,
     layers: Layers,
-    when: When,
+    timing: When,
     cell: int,
     last: int,
     most: int,
@@ -357,7 +357,7 @@ def cede(
     Args:
         rows: the losses of the subject.
         layers: the programme.
-        when: of the occurrences.
+        timing: of the occurrences.
         cell: the first.
         last: cell after the last.
         most: rows and steps of layers after which it stops.
@@ -382,7 +382,7 @@ def cede(
         if plain:
             row, at = _cede_rows(rows, layers, cell, running, results)
         else:
-            row, at, steps = _cede_cell(rows, layers, when, cell, scratch, results)
+            row, at, steps = _cede_cell(rows, layers, timing, cell, scratch, results)
             work += abs(steps)
             if steps < 0:
                 return _stop(state, TOO_MANY, cell, row, at)
