@@ -187,10 +187,10 @@ class Lattice(Positions):
         pitch = 1
         for axis in reversed(range(len(self.scan))):
             start, _, step = self.slices[axis]
-            along = (start + step * np.arange(low[axis], high[axis])) * pitch
+            steps = (start + step * np.arange(low[axis], high[axis])) * pitch
             shape = [1] * len(self.scan)
-            shape[axis] = len(along)
-            indices = indices + along.reshape(shape)
+            shape[axis] = len(steps)
+            indices = indices + steps.reshape(shape)
             pitch *= self.scan[axis]
         return indices
 
@@ -202,9 +202,9 @@ class Lattice(Positions):
         """Return the index at a place in C order; the indices ascend."""
         index, pitch = 0, 1
         for length, bounds in zip(reversed(self.scan), reversed(self.slices), strict=True):
-            along = range(*bounds)
-            place, i = divmod(place, len(along))
-            index += along[i] * pitch
+            steps = range(*bounds)
+            place, i = divmod(place, len(steps))
+            index += steps[i] * pitch
             pitch *= length
         return index
 
@@ -214,8 +214,8 @@ class Lattice(Positions):
         for length, (start, stop, step) in zip(
             reversed(self.scan), reversed(self.slices), strict=True
         ):
-            places, along = np.divmod(places, len(range(start, stop, step)))
-            indices += (start + step * along) * pitch
+            places, offset = np.divmod(places, len(range(start, stop, step)))
+            indices += (start + step * offset) * pitch
             pitch *= length
         return indices
 

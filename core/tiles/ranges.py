@@ -117,8 +117,8 @@ class Ranges:
         if len(self.files) == 1:
             return [(0, 1)]
         between = self.starts[1:] - self.stops[:-1]
-        apart = (between > gap) | (between < 0) | (self.files[1:] != self.files[:-1])
-        return _ends(apart, len(self.files))
+        breaks = (between > gap) | (between < 0) | (self.files[1:] != self.files[:-1])
+        return _ends(breaks, len(self.files))
 
     def loads(self, gap: int, capacity: int, page: int) -> Iterator[Load]:
         """Cover the ranges with hulls of whole pages; yield as many as fit into the buffer.
@@ -179,8 +179,8 @@ class Ranges:
         return Ranges(self.files[index], starts, stops, self.offsets[index] + skip)
 
 
-def _ends(apart: Mask, count: int) -> list[tuple[int, int]]:
-    cuts = [0, *(np.flatnonzero(apart) + 1).tolist(), count]
+def _ends(breaks: Mask, count: int) -> list[tuple[int, int]]:
+    cuts = [0, *(np.flatnonzero(breaks) + 1).tolist(), count]
     return list(pairwise(cuts)) if count else []
 
 
@@ -216,13 +216,13 @@ def arrange(
         files, starts, stops, offsets = arrays
     if len(files) == 1:
         return Ranges(files, starts, stops, offsets)
-    same = files[1:] == files[:-1]
-    if not np.all((files[1:] > files[:-1]) | (same & (starts[1:] >= starts[:-1]))):
+    same_file = files[1:] == files[:-1]
+    if not np.all((files[1:] > files[:-1]) | (same_file & (starts[1:] >= starts[:-1]))):
         order = np.lexsort((starts, files))
         files, starts, stops, offsets = (a[order] for a in arrays)
-        same = files[1:] == files[:-1]
+        same_file = files[1:] == files[:-1]
     adjacent = (starts[1:] == stops[:-1]) & (offsets[1:] - offsets[:-1] == (stops - starts)[:-1])
-    if not (joined := same & adjacent).any():
+    if not (joined := same_file & adjacent).any():
         return Ranges(files, starts, stops, offsets)
     first = np.concatenate(([True], ~joined))
     last = np.concatenate((~joined, [True]))

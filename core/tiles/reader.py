@@ -127,12 +127,12 @@ class TileReader:
         if out is None:
             check_room("tile", tile.nbytes)
         result = np.empty(tile.shape, plan.dtype) if out is None else out
-        axes, done = len(plan.nav_shape), 0
+        axes, start = len(plan.nav_shape), 0
         flat = result.reshape(-1, *tile.shape[axes:])
         for part in plan.parts(tile):
             count = math.prod(part.shape[:axes])
-            self._read(part, flat[done : done + count])
-            done += count
+            self._read(part, flat[start : start + count])
+            start += count
         return result
 
     def _read(self, part: Tile, out: Array) -> None:
@@ -377,12 +377,12 @@ def _added(total: Array | None, part: Array, count: int, axis: int) -> Array:
     if part.shape[axis] == count:
         return part if total is None else np.add(total, part, out=total)
     terms = part.reshape(*part.shape[:axis], count, -1, *part.shape[axis + 1 :])
-    along: tuple[Any, ...] = (slice(None),) * (axis + 1)
+    prefix: tuple[Any, ...] = (slice(None),) * (axis + 1)
     if total is not None:
-        first = terms[(*along, 0)]
+        first = terms[(*prefix, 0)]
         np.add(total, first, out=first)
     np.add.accumulate(terms, axis + 1, out=terms)
-    sums: Array = terms[(*along, -1)].copy()
+    sums: Array = terms[(*prefix, -1)].copy()
     return sums
 
 

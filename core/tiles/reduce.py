@@ -125,7 +125,7 @@ def expand_reduction(text: str, sig_shape: tuple[int, ...]) -> dict[str, Any]:
         if form in _OPS:
             hint = f'In JSON: {{"op": "{form}", "over": "pixels"}}' if form in _OVER else None
             raise OptionError(f"{form} takes no numbers, but has {listed[:40]!r}", hint=hint)
-        raise OptionError(f"there is no detector {form[:40]!r}", hint=_meant(form))
+        raise OptionError(f"there is no detector {form[:40]!r}", hint=_suggest(form))
     axes, parts = len(sig_shape), listed.split(",") if listed else []
     needed = {"disk": axes + 1, "annulus": axes + 2, "rectangle": 2 * axes, "point": axes}
     if len(parts) != needed[form]:
@@ -152,7 +152,7 @@ def _number(part: str, text: str) -> float:
         raise OptionError(f"{part[:40]!r} in {text[:80]!r} is not a number") from None
 
 
-def _meant(word: str) -> str:
+def _suggest(word: str) -> str:
     """Return a hint for a word that names no reduction."""
     hint = names_hint(_ALSO.get(word, word), (*_OPS, *_SHORT))
     for form, numbers in _SHORT.items():
@@ -174,7 +174,7 @@ def parse_reduction(spec: Mapping[str, Any], sig_shape: tuple[int, ...]) -> Redu
     """
     op = spec.get("op")
     if op not in _OPS:
-        raise OptionError(f"there is no reduction {str(op)[:80]!r}", hint=_meant(str(op)))
+        raise OptionError(f"there is no reduction {str(op)[:80]!r}", hint=_suggest(str(op)))
     known = {"op", "over"} if op in _OVER else {"op"}
     known |= {"detectors"} if op == "virtual" else set()
     check_members(spec, sorted(known), f"a reduction {op!r}")

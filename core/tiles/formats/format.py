@@ -108,9 +108,9 @@ class Format(ABC):
         """
         notes: list[str] = []
         every = [File(k, info.name, info.size, reader, notes) for k, info in enumerate(infos)]
-        given = [file for file in every if not self.is_companion(file.name)]
-        frames = sorted(given, key=lambda file: natural(file.name)) if self.numbered else given
-        if frames != given:
+        parts = [file for file in every if not self.is_companion(file.name)]
+        frames = sorted(parts, key=lambda file: natural(file.name)) if self.numbered else parts
+        if frames != parts:
             notes.append("ordered by the numbers in the names, which is not the order given")
         files = Files(frames, [file for file in every if self.is_companion(file.name)], notes)
         if frames:

@@ -99,8 +99,8 @@ def _split(shape: tuple[int, ...], hints: Hints) -> tuple[tuple[int, ...], tuple
     pixels, total = math.prod(sig), math.prod(shape)
     scan = shape[:-_DIMENSIONS] if nav is None or shape[: len(nav)] != nav else nav
     frame = [n for n in shape[len(scan) :] if n > 1]
-    same = len(frame) < _DIMENSIONS or frame == [n for n in sig if n > 1]
-    if scan and same and math.prod(frame) == pixels:
+    fits = len(frame) < _DIMENSIONS or frame == [n for n in sig if n > 1]
+    if scan and fits and math.prod(frame) == pixels:
         return scan, sig
     # Of a list of values or of rows nobody knows where frames begin; but rows stay rows.
     rows = len(shape) == _DIMENSIONS and (sig[-1] == shape[-1] or not shape[-1] % pixels)

@@ -211,7 +211,7 @@ def _extents(file: File, header: _Header, prefix: int, first: _Element) -> list[
     size = prefix + first.nbytes
     room = file.size - size
     extents: list[Extent] = []
-    done, last = 0, -size
+    count, last = 0, -size
     for block in _offsets(file, header):
         outside = (block < 1) | (block > room)
         wrong = np.flatnonzero(outside | (np.diff(block, prepend=last) < size))
@@ -221,12 +221,12 @@ def _extents(file: File, header: _Header, prefix: int, first: _Element) -> list[
             if outside[index]:
                 problem = f"but the file does not contain the {size} bytes from there"
             raise file.fault(
-                f"element {done + index} begins at byte {int(block[index])}, {problem}",
-                header.table + (done + index) * header.offsets.itemsize,
+                f"element {count + index} begins at byte {int(block[index])}, {problem}",
+                header.table + (count + index) * header.offsets.itemsize,
                 GROWING_HINT,
             )
         _append(extents, file.index, block + prefix, size)
-        done, last = done + len(block), int(block[-1])
+        count, last = count + len(block), int(block[-1])
     return extents
 
 
@@ -281,5 +281,5 @@ def _axes(header: _Header, first: _Element) -> tuple[Axis, ...]:
         _axis(name, size, None, calibration)
         for name, size, calibration in zip(names, first.shape, calibrations, strict=True)
     ]
-    taken = {axis.name for axis in header.axes}
-    return (*scan, *(replace(a, name=f"k{a.name}") if a.name in taken else a for a in frame))
+    used = {axis.name for axis in header.axes}
+    return (*scan, *(replace(a, name=f"k{a.name}") if a.name in used else a for a in frame))
