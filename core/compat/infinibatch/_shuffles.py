@@ -152,7 +152,7 @@ class _CounterSlots:
 class _Anchor(NamedTuple):
     """A place in the source from which the buffer can be rebuilt."""
 
-    count: int
+    items: int
     """Items before it."""
     place: int
     """Place of the next slot in the random numbers."""
@@ -198,7 +198,7 @@ class BufferedShuffleIterator(OneSource):
         oldest = self._anchors[0]
         return {
             "source": oldest.state,
-            "anchor": oldest.count,
+            "anchor": oldest.items,
             "taken": self._count,
             "flushed": self._flushed,
             "random": [*self._seed.save(), oldest.place],
@@ -248,7 +248,7 @@ class BufferedShuffleIterator(OneSource):
 
     def _put(self) -> Any:  # noqa: ANN401 - items are anything
         """Put the next item into its slot; return the previous one, or ``_EMPTY``."""
-        if self._count - self._anchors[-1].count >= self._interval:
+        if self._count - self._anchors[-1].items >= self._interval:
             self._drop_anchor()
         item = next(self._source)
         slot = self._next_slot()
@@ -262,7 +262,7 @@ class BufferedShuffleIterator(OneSource):
         items, indices = self._items, self._indices
         take, next_slot = self._source.__next__, self._next_slot
         while True:
-            if self._count - self._anchors[-1].count >= self._interval:
+            if self._count - self._anchors[-1].items >= self._interval:
                 self._drop_anchor()
             try:
                 item = take()
@@ -283,7 +283,7 @@ class BufferedShuffleIterator(OneSource):
     def _forget(self) -> None:
         """Forget places before the oldest item that is still in the buffer."""
         oldest = min(self._indices)
-        while len(self._anchors) > 1 and self._anchors[1].count <= oldest:
+        while len(self._anchors) > 1 and self._anchors[1].items <= oldest:
             self._anchors.popleft()
 
     def _flush(self, skip: int = 0) -> None:
