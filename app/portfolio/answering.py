@@ -110,33 +110,33 @@ class Answers:
         query = Query.parse(values)
         return Asked(query, [self.source.sets.find(caller, part.id) for part in query.loss_sets])
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, request: Asked) -> Answer:
         """Answer a question.
 
         Raises:
             CoreError, ServiceError: it contradicts the sets, or there is no memory for it.
         """
         try:
-            notes = [_NO_MEANS.format(ident) for ident in asked.without_means]
-            notes += of_sets(asked.query, asked.sets)
-            if not asked.has_samples:
-                _check_report(asked.query.report)
+            notes = [_NO_MEANS.format(ident) for ident in request.without_means]
+            notes += of_sets(request.query, request.sets)
+            if not request.has_samples:
+                _check_report(request.query.report)
                 notes.append(_NO_SAMPLES)
-            tables = list(self._tables(asked, notes))
+            tables = list(self._tables(request, notes))
         except InputError as e:
             option = e.parameter or "loss_sets"
             raise InvalidOptionError(e.message, hint=e.hint, option=option) from e
-        if asked.without_means or not asked.has_samples:
-            tables = [_some_rows(table, means=not asked.has_samples) for table in tables]
-        return Answer(_named(tables, asked.query.table), notes + lacking(asked.query, tables))
+        if request.without_means or not request.has_samples:
+            tables = [_some_rows(table, means=not request.has_samples) for table in tables]
+        return Answer(_named(tables, request.query.table), notes + lacking(request.query, tables))
 
-    def _tables(self, asked: Asked, notes: list[str]) -> Iterator[Table]:
-        query = asked.query
-        sets = [self.source.open(record) for record in asked.sets]
-        prepared = self._prepared(asked, sets)
+    def _tables(self, request: Asked, notes: list[str]) -> Iterator[Table]:
+        query = request.query
+        sets = [self.source.open(record) for record in request.sets]
+        prepared = self._prepared(request, sets)
         layered = None
         if query.programme is not None:
-            layered = self._layered(asked, prepared, sets)
+            layered = self._layered(request, prepared, sets)
             notes += notes_of(layered.recoveries.programme)
             notes += notes_on(layered.recoveries)
             notes += idle(layered.recoveries.programme, layered.subject)
@@ -144,27 +144,27 @@ class Answers:
         notes += beyond(query, prepared.whole)
         notes += apart(query)
         if query.report == "contributions":
-            found = list(self._contributions(asked, prepared, sets, layered))
+            found = list(self._contributions(request, prepared, sets, layered))
             notes += shortened(found[1].pieces)
             yield from found
         elif query.report == "uncertainty":
-            doubts = self._uncertainty(asked, prepared, layered)
+            doubts = self._uncertainty(request, prepared, layered)
             notes += noisy(doubts.pieces)
             yield doubts
         else:
-            yield from self._rolled(asked, prepared, layered)
+            yield from self._roll(request, prepared, layered)
         if layered is not None:
             rows = {"layers": layer_rows, "summary": layer_rows, "recoveries": recovery_rows}
             if query.report in rows:
                 report = RECOVERIES if query.report == "recoveries" else LAYERS
                 pieces = list(rows[query.report](layered.recoveries))
-                yield Table(report, pieces, names_of(layered.recoveries.programme), asked.width)
+                yield Table(report, pieces, names_of(layered.recoveries.programme), request.width)
         self.source.check(sets)
 
-    def _rolled(self, asked: Asked, prepared: Prepared, layered: Layered | None) -> Iterator[Table]:
+    def _roll(self, request: Asked, prepared: Prepared, layered: Layered | None) -> Iterator[Table]:
         """Yield the tables of groups, of the losses that are asked for."""
         grouping, whole = prepared
-        query, question = asked.query, question_of(asked, whole)
+        query, question = request.query, question_of(request, whole)
         if not question.reports:
             return
         if layered is None or query.of == "gross":
@@ -178,20 +178,20 @@ class Answers:
         for report, rows in rolled:
             found[report].append(_numbered(rows, grouping))
         for name, pieces in found.items():
-            yield Table(REPORTED[name], pieces, grouping.info, asked.width)
+            yield Table(REPORTED[name], pieces, grouping.info, request.width)
 
     def _contributions(
-        self, asked: Asked, prepared: Prepared, sets: Sequence[OpenSet], layered: Layered | None
+        self, request: Asked, prepared: Prepared, sets: Sequence[OpenSet], layered: Layered | None
     ) -> Iterator[Table]:
         """Yield what groups contribute to the points of the whole, and what is behind them."""
-        query, (grouping, subject) = asked.query, prepared
+        query, (grouping, subject) = request.query, prepared
         years = tuple(years_of(query, subject) or ())
         aims = [
             Aim(years, kind, band=query.band, leave_one_out=query.leave_one_out)
             for kind in kinds_of(query)
         ]
         if layered is None or query.of == "gross":
-            losses = self._kept(asked, sets, "whole", lambda: subject.whole().occurrence_losses())
+            losses = self._kept(request, sets, "whole", lambda: subject.whole().occurrence_losses())
             found = [contribute(subject, losses, aim) for aim in aims]
         else:
             amounts = _amounts(layered, query.of)
@@ -200,9 +200,9 @@ class Answers:
         yield Table(CONTRIBUTIONS, rows, grouping.info, _WIDEST)
         yield Table(KEYS, [each.keys for each in found], None, _WIDEST)
 
-    def _uncertainty(self, asked: Asked, prepared: Prepared, layered: Layered | None) -> Table:
+    def _uncertainty(self, request: Asked, prepared: Prepared, layered: Layered | None) -> Table:
         """Return the bands of averages and points of groups."""
-        query, (grouping, subject) = asked.query, prepared
+        query, (grouping, subject) = request.query, prepared
         years = tuple(years_of(query, subject) or ())
         doubt = Doubt(years, query.confidence, query.tolerance, seed=query.seed)
         cells = None
@@ -213,7 +213,7 @@ class Answers:
         rows = [_numbered(piece, grouping) for piece in pieces]
         return Table(BANDS, rows, grouping.info, _WIDEST)
 
-    def _kept(self, asked: Asked, sets: Sequence[OpenSet], what: str, make: Callable[[], T]) -> T:
+    def _kept(self, request: Asked, sets: Sequence[OpenSet], kind: str, make: Callable[[], T]) -> T:
         """Return something of the losses that count, which costs what it holds."""
 
         def measured() -> tuple[T, int]:
@@ -223,23 +223,23 @@ class Answers:
             self.source.check(sets)
             return result, current().held - before
 
-        found: T = self.prepared.get((what, asked.subject), measured)
+        found: T = self.prepared.get((kind, request.subject), measured)
         return found
 
-    def _layered(self, asked: Asked, prepared: Prepared, sets: Sequence[OpenSet]) -> Layered:
+    def _layered(self, request: Asked, prepared: Prepared, sets: Sequence[OpenSet]) -> Layered:
         """Run the programme over all groups."""
         grouping, whole = prepared
-        programme = read_programme(asked.query, sets)
-        perils = read_perils(asked.query.perils, programme, whole.joint)
-        check_hours(asked.query, programme, sets)
-        values = insured_values(asked.query, sets, grouping.labels)
+        programme = read_programme(request.query, sets)
+        perils = read_perils(request.query.perils, programme, whole.joint)
+        check_hours(request.query, programme, sets)
+        values = insured_values(request.query, sets, grouping.labels)
 
         def make() -> Subject:
             losses = [whole.occurrence_losses(number) for number in range(whole.groups)]
             return join(losses, grouping.labels, whole.calendar, whole.samples, values)
 
-        subject = self._kept(asked, sets, f"layers {asked.query.insured_value}", make)
-        without = lossless(asked.query, programme, sets, grouping.labels)
+        subject = self._kept(request, sets, f"layers {request.query.insured_value}", make)
+        without = lossless(request.query, programme, sets, grouping.labels)
         subject = subject._replace(names=(*subject.names, *without), perils=perils)
 
         def run(subject: Subject) -> Recoveries:
@@ -248,20 +248,20 @@ class Answers:
 
         return Layered(subject, run(subject), run)
 
-    def _prepared(self, asked: Asked, sets: Sequence[OpenSet]) -> Prepared:
+    def _prepared(self, request: Asked, sets: Sequence[OpenSet]) -> Prepared:
         """Return which losses count, by group, and when they happen."""
 
         def prepare() -> Prepared:
-            grouping = group(asked.query, sets, self.max_groups)
-            given = asked.query.pairing_seed, asked.query.filter.periods
-            whole = Whole(grouping.members, len(grouping.keys), *given)
-            check_some_pass(asked.query.filter, whole.joint)
+            grouping = group(request.query, sets, self.max_groups)
+            pairing = request.query.pairing_seed, request.query.filter.periods
+            whole = Whole(grouping.members, len(grouping.keys), *pairing)
+            check_some_pass(request.query.filter, whole.joint)
             return Prepared(grouping, whole)
 
-        return self._kept(asked, sets, "groups", prepare)
+        return self._kept(request, sets, "groups", prepare)
 
 
-def _amounts(layered: Layered, of: str) -> Amounts:
+def _amounts(layered: Layered, kind: str) -> Amounts:
     """Return what contributions to net or ceded losses are of."""
     subject, recoveries, run = layered
     gross = subject.losses
@@ -270,9 +270,9 @@ def _amounts(layered: Layered, of: str) -> Amounts:
         rest = np.zeros(len(gross.losses))
         for a, b in slices(len(subject.parts), STAGE):
             rest[a:b] = np.where(subject.parts[a:b] == group, 0.0, gross.losses[a:b])
-        return losses_of(run(subject._replace(losses=gross._replace(losses=rest))), of)[0].losses
+        return losses_of(run(subject._replace(losses=gross._replace(losses=rest))), kind)[0].losses
 
-    losses, joined = losses_of(recoveries, of)
+    losses, joined = losses_of(recoveries, kind)
     return Amounts(losses, subject.parts, joined, without)
 
 

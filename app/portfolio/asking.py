@@ -110,9 +110,9 @@ class Asked:
         )
 
 
-def question_of(asked: Asked, whole: Subject) -> Question:
+def question_of(request: Asked, whole: Subject) -> Question:
     """Return what is asked of the engine about groups."""
-    query = asked.query
+    query = request.query
     reports = list(_REPORTS.get(query.report, ()))
     letters = set(query.curves)
     if "ept" in reports and letters & _PER_SAMPLE:
@@ -125,7 +125,7 @@ def question_of(asked: Asked, whole: Subject) -> Question:
     weighs = query.blend or len(whole.calendar.weights)
     tvar = query.tvar or ("weight" if weighs else "count")
     options = RunOptions(query.confidence, query.curves, tvar)
-    return Question(tuple(reports), years, options, asked.width)
+    return Question(tuple(reports), years, options, request.width)
 
 
 def years_of(query: Query, whole: Subject) -> list[int] | None:
@@ -153,9 +153,9 @@ def _check_years(query: Query, whole: Subject) -> None:
     most = reached if full else whole.calendar.periods
     longest = max(query.return_periods or [0])
     if longest > most and not len(whole.calendar.weights):
-        what = "years of all samples" if full else "periods"
+        unit = "years of all samples" if full else "periods"
         raise InvalidOptionError(
-            f"a return period is {longest} years, and there are {most} {what}",
+            f"a return period is {longest} years, and there are {most} {unit}",
             hint=f"Ask for {most} years at most" + _FULL_HINT * (not full and longest <= reached),
             option="return_periods",
         )

@@ -123,18 +123,18 @@ def _sums(part: Part, happening: Indices) -> Floats:
 def happening(events: npt.NDArray[np.int32], calendar: Calendar) -> dict[str, Any]:
     """Say how many events have losses and never happen, and what identifies when the others do."""
     found, (periods, ids, _) = np.zeros(len(events), np.bool_), calendar.occurrences
-    when = calendar.periods
+    total = calendar.periods
     for a, b in slices(len(ids), STAGE, 1 << 17):
         at = places_of(ids[a:b], events)
         found[at[at >= 0]] = True
         keys = (periods[a:b].astype(np.int64) << 32 | ids[a:b])[at >= 0]
-        when += int(bits(_LIKENESS, keys.astype(np.uint64)).sum())
+        total += int(bits(_LIKENESS, keys.astype(np.uint64)).sum())
     weights = hashlib.blake2b(digest_size=8)
     digest(weights, np.ascontiguousarray(calendar.weights).data.cast("B"), STAGE)
     never = int(np.count_nonzero(~found))
     return {
         "events": len(events),
-        "happening": f"{when % (1 << 64):x} {weights.hexdigest()}",
+        "happening": f"{total % (1 << 64):x} {weights.hexdigest()}",
         "left_out": {"events that never happen": never} if never else {},
     }
 
@@ -143,21 +143,21 @@ def likeness(one: LossSet, other: LossSet) -> str | None:
     """Say how two sets are of the same losses, which would count twice; None if they are not."""
     a, b = one.value, other.value
 
-    def same(*names: str) -> bool:
+    def agree(*names: str) -> bool:
         return all(a.get(name) is not None and a.get(name) == b.get(name) for name in names)
 
-    if same("run"):
+    if agree("run"):
         return "is of the same run as"
-    if same("digest"):
+    if agree("digest"):
         return "is the same losses as"
-    if same("streams", "catalogue"):
+    if agree("streams", "catalogue"):
         return "is of a run of the same streams as"
-    if not same("happening"):
+    if not agree("happening"):
         return None
-    mine, others = (np.array(value["sums"], np.float64) for value in (a, b))
-    printed = np.minimum(_PRINTED * a["rows"] ** 0.5, _MOST * np.abs(mine))
-    alike = np.allclose(mine, others, rtol=_ROUNDING, atol=printed)
-    return "has the same losses by event and sample as" if alike else None
+    own, others = (np.array(value["sums"], np.float64) for value in (a, b))
+    printed = np.minimum(_PRINTED * a["rows"] ** 0.5, _MOST * np.abs(own))
+    close = np.allclose(own, others, rtol=_ROUNDING, atol=printed)
+    return "has the same losses by event and sample as" if close else None
 
 
 class Built:

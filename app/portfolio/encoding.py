@@ -36,13 +36,13 @@ class Table(NamedTuple):
     """Bytes of an amount."""
 
 
-def encode(tables: Sequence[Table], form: str, asked: str) -> Iterator[bytes]:
+def encode(tables: Sequence[Table], form: str, name: str) -> Iterator[bytes]:
     """Yield the bytes of the table that is named as what was asked for, or of the only one.
 
     Raises:
         NotAcceptableError: there are several, of other names.
     """
-    tables = [table for table in tables if table.report.name == asked] or tables
+    tables = [table for table in tables if table.report.name == name] or tables
     if len(tables) != 1:
         names = " and ".join(table.report.name for table in tables)
         raise NotAcceptableError(

@@ -90,16 +90,16 @@ class Importing:
 
         def content(writer: SetWriter) -> Mapping[str, Any]:
             try:
-                given = self._given(caller, options)
-                imported = parse(options.form, body, given, self.decoders, ident)
+                details = self._details(caller, options)
+                imported = parse(options.form, body, details, self.decoders, ident)
             except InputError as e:
                 raise InvalidOptionError(str(e.message), hint=e.hint, option=options.form) from e
-            _check_used(imported, given, options)
+            _check_used(imported, details, options)
             return _write(writer, imported, options)
 
         return self.sets.create(caller, ident, source.hexdigest(), content)
 
-    def _given(self, caller: Identity, options: ImportOptions) -> Given:
+    def _details(self, caller: Identity, options: ImportOptions) -> Given:
         inputs = self.losses.inputs
         read = {
             name: None if text is None else inputs.parsed(caller, name, text)
@@ -153,21 +153,21 @@ def _check(options: ImportOptions) -> None:
         raise _wrong("no_of_periods", fault, hint)
 
 
-def _check_used(imported: Imported, given: Given, options: ImportOptions) -> None:
+def _check_used(imported: Imported, details: Given, options: ImportOptions) -> None:
     """Refuse what a table without the columns for it would ignore."""
-    if given.samples not in {None, imported.samples}:
-        fault = f"the table has no column SampleId, and so 1 sample, not {given.samples}"
+    if details.samples not in {None, imported.samples}:
+        fault = f"the table has no column SampleId, and so 1 sample, not {details.samples}"
         raise _wrong("samples", fault, "Leave samples out")
-    if given.info is not None and imported.dimensions is not given.info:
+    if details.info is not None and imported.dimensions is not details.info:
         fault = f"the {options.form} has its dimensions as columns, besides summary_info"
         raise _wrong("summary_info", fault, "Leave one of them out")
     check_currency(imported.currency, options.currency)
 
 
-def check_currency(own: str | None, given: str | None) -> None:
+def check_currency(own: str | None, currency: str | None) -> None:
     """Refuse a currency that is not the one that losses have by a column of theirs."""
-    if None not in {own, given} and own != given:
-        fault = f"currency is {given}, and losses are in {own} by the column that names it"
+    if None not in {own, currency} and own != currency:
+        fault = f"currency is {currency}, and losses are in {own} by the column that names it"
         raise _wrong("currency", fault, "Leave it out: losses are not converted")
 
 
@@ -190,14 +190,14 @@ def _write(writer: SetWriter, imported: Imported, options: ImportOptions) -> Map
 
 
 def parse(
-    form: str, body: bytes, given: Given, decoders: Decoders, source: str | None = None
+    form: str, body: bytes, details: Given, decoders: Decoders, source: str | None = None
 ) -> Imported:
     """Read a table as a loss set; isolated processes decode parquet and Arrow.
 
     Args:
         form: one of ``core.portfolio.importing.ALL_FORMS``.
         body: the whole table, in csv, parquet or Arrow, as its first bytes tell.
-        given: what is said besides.
+        details: what is said besides.
         decoders: decode parquet and Arrow.
         source: name of the table, for messages.
 
@@ -209,7 +209,7 @@ def parse(
     data: Data = body
     if body.startswith((MAGIC, *_ARROW)):
         data = read_parquet(body, decoders, "parquet" if body.startswith(MAGIC) else "arrow")
-    return import_table(form, data, given, source)
+    return import_table(form, data, details, source)
 
 
 def export(opened: OpenSet, form: str, encoding: str, sample: int | None) -> Iterator[bytes]:

@@ -135,8 +135,8 @@ def check_some_pass(wanted: Filter, joint: Joint) -> None:
 def _check_sets(sets: Sequence[OpenSet]) -> None:
     """Refuse the same loss that is there twice, and losses before and after terms together."""
     for other, each in combinations([each.record for each in sets], 2):
-        if how := likeness(each, other):
-            fault = f"the loss set {each.id} {how} {other.id}, so that they would count twice"
+        if text := likeness(each, other):
+            fault = f"the loss set {each.id} {text} {other.id}, so that they would count twice"
             raise InvalidOptionError(fault, hint="Name one of them", option="loss_sets")
         own = [record.value["perspective"] for record in (other, each)]
         if own[0] != own[1] and None not in own:
@@ -271,8 +271,8 @@ def _keys(each: OpenSet, names: Sequence[str], wanted: Filter) -> list[Key | Non
     columns = [_column(each, name, "group_by") for name in names]
     conditions = [
         (column := _column(each, name, "filter"), _texts(values, set(column.tolist())), not_these)
-        for of, not_these in ((wanted.dimensions, False), (wanted.exclude, True))
-        for name, values in of.items()
+        for lists, not_these in ((wanted.dimensions, False), (wanted.exclude, True))
+        for name, values in lists.items()
     ]
     keys: list[Key | None] = []
     for begin, end in slices(len(each.summaries), STAGE, _SUMMARIES):

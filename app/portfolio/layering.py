@@ -146,8 +146,8 @@ def _grouped(label: str, sets: Sequence[OpenSet]) -> str:
     """Tell how a layer may cover the group of a label."""
     columns = [found for each in sets if each.info for found in each.info.columns.items()]
     names = [name for name, texts in columns if (texts == label).any()]
-    how = f': {{"group_by": ["{names[0]}"]}}' if names else ", if there is one"
-    return f"Group by the dimension that has {label}{how}"
+    hint = f': {{"group_by": ["{names[0]}"]}}' if names else ", if there is one"
+    return f"Group by the dimension that has {label}{hint}"
 
 
 def insured_values(
@@ -198,9 +198,9 @@ def join(
         InvalidOptionError: two groups have the same label.
     """
     if len(set(labels)) < len(labels):
-        again = next(label for label in labels if labels.count(label) > 1)
+        repeat = next(label for label in labels if labels.count(label) > 1)
         raise InvalidOptionError(
-            f"two groups have the label {again[:80]!r}, by which layers name them",
+            f"two groups have the label {repeat[:80]!r}, by which layers name them",
             hint="Group by fewer dimensions, or by values without ' / '",
             option="group_by",
         )
@@ -237,8 +237,8 @@ def recovery_rows(recoveries: Recoveries) -> Iterator[Rows]:
                 yield as_rows(dtype, [layer.number, *columns, *amounts])
 
 
-def losses_of(recoveries: Recoveries, of: str) -> tuple[OccurrenceLosses, Int32s | None]:
+def losses_of(recoveries: Recoveries, kind: str) -> tuple[OccurrenceLosses, Int32s | None]:
     """Return net or ceded losses, and with which occurrence each counts as one, if not its own."""
-    if of == "net":
+    if kind == "net":
         return recoveries.net_losses(), None
     return recoveries.ceded_losses(), recoveries.joined

@@ -146,13 +146,13 @@ class Making:
             shape = Shape(header.len_sample, header.float_width)
             written = write_contents(writer, built, shape, calendar, info)
         digests = sorted(each.digest.total if each.digest else each.id for each in sealed)
-        same = hashlib.blake2b(" ".join(digests).encode(), digest_size=16).hexdigest()
-        numbers = {"summary_set": number, "streams": same, **happening(built.events, calendar)}
+        digest = hashlib.blake2b(" ".join(digests).encode(), digest_size=16).hexdigest()
+        numbers = {"summary_set": number, "streams": digest, **happening(built.events, calendar)}
         notes = [] if info is None else [*notes_of(info), *built.notes()]
         return {**document, **numbers, "notes": notes, **written}
 
 
-def _currency(info: SummaryInfo | None, given: str | None) -> str | None:
+def _currency(info: SummaryInfo | None, currency: str | None) -> str | None:
     """Return the currency of losses, which summaries may have as a column."""
     try:
         own = (
@@ -162,8 +162,8 @@ def _currency(info: SummaryInfo | None, given: str | None) -> str | None:
         )
     except InputError as e:
         raise InvalidOptionError(e.message, hint=e.hint, option="summary_info") from e
-    check_currency(own, given)
-    return given or own
+    check_currency(own, currency)
+    return currency or own
 
 
 def _columns(streams: RunStreams) -> Iterator[LossColumns]:
@@ -201,7 +201,7 @@ def _summaries(streams: RunStreams, sets: SummarySets) -> Iterator[LossColumns]:
     header: StreamHeader | None = None
     offset = header_size(Kind.SUMMARY)
 
-    def taken() -> Iterator[LossColumns]:
+    def columns() -> Iterator[LossColumns]:
         nonlocal header, offset
         if header is None and written:
             header = parse_header(written.pop(0), policy, None)
@@ -215,7 +215,7 @@ def _summaries(streams: RunStreams, sets: SummarySets) -> Iterator[LossColumns]:
     for part, stream in enumerate(streams.streams):
         for begin in range(0, stream.size, _PIECE):
             summaries.receive(part, stream.read(begin, min(begin + _PIECE, stream.size)))
-            yield from taken()
+            yield from columns()
             budget.renew()
         summaries.close(part)
-        yield from taken()
+        yield from columns()

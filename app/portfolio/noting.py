@@ -129,11 +129,11 @@ def idle(programme: Programme, subject: Subject) -> Iterator[str]:
         yield f"No layer is of {_listed(unnamed)} in perils: their events count as of no peril"
 
 
-def _with_loss(names: Sequence[str], numbers: Int32s, of: Int32s | None = None) -> set[str]:
+def _with_loss(names: Sequence[str], numbers: Int32s, owners: Int32s | None = None) -> set[str]:
     """The names whose numbers rows have, by way of another table where there is one."""
     found = np.zeros(len(names), np.bool_)
     for a, b in slices(len(numbers) if names else 0, STAGE):
-        found[numbers[a:b] if of is None else of[numbers[a:b]]] = True
+        found[numbers[a:b] if owners is None else owners[numbers[a:b]]] = True
     return {name for name, is_found in zip(names, found, strict=True) if is_found}
 
 
@@ -168,10 +168,10 @@ def apart(query: Query) -> Iterator[str]:
 def lacking(query: Query, tables: Sequence[Table]) -> list[str]:
     """Say which return periods no curve has a point at, and that averages have no losses."""
     curves = [table for table in tables if table.report.name in {"ept", "psept"}]
-    there = {
+    points = {
         y for table in curves for rows in table.pieces for y in np.unique(rows["ReturnPeriod"])
     }
-    years = sorted(set(query.return_periods or ()) - there) if curves else []
+    years = sorted(set(query.return_periods or ()) - points) if curves else []
     fault = f"No curve has a point at the return periods {_listed(years)}"
     notes = [f"{fault}: no loss, or no weight of a period, reaches them"] if years else []
     averages = [rows["MeanLoss"] for t in tables if t.report.name == "aal" for rows in t.pieces]

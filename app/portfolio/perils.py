@@ -55,10 +55,10 @@ def read_perils(lists: Mapping[str, str], programme: Programme, joint: Joint) ->
     for a, b in slices(len(happening), STAGE, 1 << 17):
         at = np.minimum(np.searchsorted(ids, happening[a:b]), len(ids) - 1)
         found = np.flatnonzero(ids[at] == happening[a:b])
-        at, there = at[found], a + found
-        perils[there] = owners[at]
-        np.minimum.at(first, at, sources[there])
-        np.maximum.at(last, at, sources[there])
+        at, rows = at[found], a + found
+        perils[rows] = owners[at]
+        np.minimum.at(first, at, sources[rows])
+        np.maximum.at(last, at, sources[rows])
     if len(unclear := ids[first < last]):
         raise _wrong(
             f"event {unclear[0]} is in two catalogues of the loss sets, so its peril is not clear",

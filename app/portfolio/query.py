@@ -192,13 +192,13 @@ def _contradictions(query: Query) -> Iterator[tuple[str, str, str | None]]:
     ):
         if len(set(values)) < len(values):
             yield name, f"{name} names one twice", "Name each once"
-    given = _given(query)
-    for name in sorted(given & USES.keys()):
+    names = _option_names(query)
+    for name in sorted(names & USES.keys()):
         if query.report not in USES[name]:
             hint = f"Leave it out; it is for {', '.join(USES[name])}"
             yield name, f"the report {query.report} does not use {name}", hint
-    yield from _of_programme(query, given)
-    letters = query.curves if "curves" in given and query.report == "contributions" else ""
+    yield from _of_programme(query, names)
+    letters = query.curves if "curves" in names and query.report == "contributions" else ""
     if set(letters) - {"F", "f"}:
         yield "curves", f"contributions are to F and f, not to {letters}", "Give F, f or both"
     if len({part.pairing_seed for part in query.loss_sets} - {None}) > 1:
@@ -213,11 +213,11 @@ def _contradictions(query: Query) -> Iterator[tuple[str, str, str | None]]:
         yield "currency", "rates need the currency of the answer", "Give currency"
 
 
-def _given(query: Query) -> set[str]:
+def _option_names(query: Query) -> set[str]:
     """Return the names of the options that ask for something."""
-    given = {name for name in query.model_fields_set if getattr(query, name) is not None}
+    names = {name for name in query.model_fields_set if getattr(query, name) is not None}
     # Amounts of every report can have eight bytes: asked for, they are no option without effect.
-    return given - {"float_width"} if query.float_width == 8 else given  # noqa: PLR2004
+    return names - {"float_width"} if query.float_width == 8 else names  # noqa: PLR2004
 
 
 def _of_blend(query: Query) -> Iterator[tuple[str, str, str | None]]:
@@ -228,9 +228,9 @@ def _of_blend(query: Query) -> Iterator[tuple[str, str, str | None]]:
             yield "blend", f"the model {models[0]} is of no blend", hint
         return
     if odd := sorted(shares.keys() ^ {part.model or part.id for part in parts}):
-        what = "has no loss set" if odd[0] in shares else "has no share"
+        lack = "has no loss set" if odd[0] in shares else "has no share"
         hint = "Give one for each model: each loss set is one, unless it names one by model"
-        yield "blend", f"{odd[0]} {what}", hint
+        yield "blend", f"{odd[0]} {lack}", hint
     if abs(sum(shares.values()) - 1) > _TOLERANCE:
         fault = f"the shares add up to {sum(shares.values()):.9g}, not to 1"
         yield "blend", fault, "Divide them by their sum, if that is what they mean"
@@ -241,17 +241,17 @@ def _of_blend(query: Query) -> Iterator[tuple[str, str, str | None]]:
         yield "loss_sets", "years of a blend are not paired", "Leave pairing_seed out"
 
 
-def _of_programme(query: Query, given: Container[str]) -> Iterator[tuple[str, str, str | None]]:
+def _of_programme(query: Query, names: Container[str]) -> Iterator[tuple[str, str, str | None]]:
     alone = query.report in {"layers", "recoveries"}
     if query.programme is None:
         if alone or query.of != "gross":
-            what = f"report {query.report}" if alone else f'"of": "{query.of}"'
-            yield "programme", f"{what} needs a programme", 'Give {"layers": […]}'
+            subject = f"report {query.report}" if alone else f'"of": "{query.of}"'
+            yield "programme", f"{subject} needs a programme", 'Give {"layers": […]}'
         if query.perils:
             yield "perils", "perils need a programme", 'Give {"layers": […]}, or leave them out'
         if query.insured_value is not None:
             yield "insured_value", "insured values are for a programme", "Give one, or leave it out"
-    elif not alone and query.report != "summary" and "of" not in given:
+    elif not alone and query.report != "summary" and "of" not in names:
         fault = f"a programme does not tell which losses {query.report} are of"
         yield "of", fault, 'Give "of": "gross", "net" or "ceded"'
 

@@ -221,11 +221,11 @@ async def _send(
     threads: Workers,
     headers: Mapping[str, str],
     begin: Callable[[], Iterator[bytes]],
-    told: Callable[[], Mapping[str, str]] = dict,
+    extras: Callable[[], Mapping[str, str]] = dict,
 ) -> None:
     """Answer with bytes that are made anew, and equal, whenever they are begun.
 
-    Once they are, ``told`` has further headers.
+    Once they are, ``extras`` has further headers.
     """
     tag, body = headers["ETag"], request.method != "HEAD"
     headers = {**headers, "Accept-Ranges": "bytes"}
@@ -235,12 +235,12 @@ async def _send(
     if body and "range" in request.headers:
         # An answer that was cut: how long it is shows once it was made.
         size = await threads.start(lambda: sum(map(len, begin())))
-        whole = Whole(size, tag, {**headers, **told()}, partial(_part, begin))
+        whole = Whole(size, tag, {**headers, **extras()}, partial(_part, begin))
         await send_range(exchange, whole, request.headers, threads, body=body)
         return
     pieces = await threads.start(begin)
     piece = await threads.start(next, pieces, None)
-    await exchange.start(200, {**headers, **told()})
+    await exchange.start(200, {**headers, **extras()})
     while piece is not None and body:
         await exchange.write(piece)
         piece = await threads.start(next, pieces, None)
@@ -311,31 +311,31 @@ async def query_portfolio(
 
     async def handle(exchange: Exchange) -> None:
         async with service.bodies.read(exchange, caller, _MAX_BODY) as values:
-            asked = await service.threads.start(answers.ask, caller, values)
-        asked.check_form(form)
-        answer = cache(partial(answers.answer, asked))
+            question = await service.threads.start(answers.ask, caller, values)
+        question.check_form(form)
+        answer = cache(partial(answers.answer, question))
 
         def begin() -> Iterator[bytes]:
-            return _encoded(asked, answer(), form, options.theme)
+            return _encoded(question, answer(), form, options.theme)
 
-        def told() -> Mapping[str, str]:
+        def extras() -> Mapping[str, str]:
             notes = [] if form == "json" else answer().notes
             shown = json.dumps([note[:_NOTE] for note in notes[:_NOTES]])
             return {"Thalweg-Notes": shown} if notes else {}
 
-        headers = _headers(form, asked.etag(f"{form} {options.theme}")) | {"Vary": "Accept"}
-        await _send(exchange, request, service.waiting, headers, begin, told)
+        headers = _headers(form, question.etag(f"{form} {options.theme}")) | {"Vary": "Accept"}
+        await _send(exchange, request, service.waiting, headers, begin, extras)
 
     return ExchangeResponse(handle)
 
 
-def _encoded(asked: Asked, answer: Answer, form: str, theme: Theme) -> Iterator[bytes]:
+def _encoded(question: Asked, answer: Answer, form: str, theme: Theme) -> Iterator[bytes]:
     tables = answer.tables
     if form == "json":
-        return encode_json(asked.describe(answer.notes), tables)
+        return encode_json(question.describe(answer.notes), tables)
     if form in PICTURE_TYPES:
-        return iter([draw(tables, asked.picture(cast("PictureForm", form), theme))])
-    return encode(tables, form, asked.query.report)
+        return iter([draw(tables, question.picture(cast("PictureForm", form), theme))])
+    return encode(tables, form, question.query.report)
 
 
 def _accepted(accept: str | None) -> str:
