@@ -72,7 +72,7 @@ def describe_run(
         "notes": [
             *_large(run, streams, share),
             *_remarks(run),
-            *(f"partition {stream.partition} {how}" for stream, how in different(streams)),
+            *(f"partition {stream.partition} {text}" for stream, text in different(streams)),
         ],
         "missing_inputs": [*RunSpec.of(run).missing, *gone],
         "problem": run.problem,
@@ -125,12 +125,12 @@ def _remarks(run: RunRecord) -> list[str]:
     """Say what the rows of reports do not."""
     notes = []
     for name, result in run.results.items():
-        remarks, of = result.get("told", {}), "" if name == OWN else f" (variant {name})"
+        remarks, suffix = result.get("told", {}), "" if name == OWN else f" (variant {name})"
         for member, text in _REMARKS.items():
             if member in remarks:
                 count = remarks[member]
                 number = f"{count:,}" if isinstance(count, int) else count
-                notes.append(text.format(number) + of)
+                notes.append(text.format(number) + suffix)
     return notes
 
 

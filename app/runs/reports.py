@@ -155,7 +155,7 @@ class RunReportsService:
             try:
                 known = files.derive(name, form, drawn)
             except DAMAGED:
-                raise self._again(run, result, name, form) from None
+                raise self._recompute(run, result, name, form) from None
         return Found(files, known, run, variant)
 
     def tell(self, found: Found, name: ReportName, selection: RowSelection) -> dict[str, int | str]:
@@ -189,7 +189,7 @@ class RunReportsService:
         """
         run, files, result = self._computed(caller, ident, name)
         if form == RECORDS:
-            raise self._again(run, result, name, form)
+            raise self._recompute(run, result, name, form)
         files.discard(file)
         return self.find(caller, ident, name, form)
 
@@ -209,9 +209,9 @@ class RunReportsService:
         try:
             return records, files.picture(name, replace(drawn, **look._asdict()))
         except DAMAGED:
-            raise self._again(run, result, name, form) from None
+            raise self._recompute(run, result, name, form) from None
 
-    def _again(
+    def _recompute(
         self, run: RunRecord, result: Mapping[str, Any], name: ReportName, form: str
     ) -> PendingError:
         """Have a report computed again, because its records are damaged or missing; say so.
@@ -341,9 +341,9 @@ def _missing(
             f"the run has no variant {name.variant}",
             hint=f"Its variants are {', '.join(run.results)}",
         )
-    of = "" if name.variant == OWN else f" of the variant {name.variant[:40]}"
+    suffix = "" if name.variant == OWN else f" of the variant {name.variant[:40]}"
     return ReportMissingError(
-        f"the run has no report {name.report}{of}",
+        f"the run has no report {name.report}{suffix}",
         hint=f'POST {{"reports": ["{name.report}"]}} to /v1/runs/{run.id}/reports',
         reports=[name.report],
     )

@@ -283,9 +283,9 @@ class RunSpec:
     @property
     def missing(self) -> list[str]:
         """Names of the inputs that a report needs, and that are not given."""
-        given = {*self.inputs, *(name for name in _LISTS if getattr(self.options, name))}
+        names = {*self.inputs, *(name for name in _LISTS if getattr(self.options, name))}
         needs = {need.name: None for report in self.reports for need in REPORTS[report].needs}
-        return [name for name in needs if name not in given]
+        return [name for name in needs if name not in names]
 
     @property
     def takes_items(self) -> bool | None:

@@ -152,18 +152,18 @@ class Streams:
         """
         declared = run.spec.get("options", {}).get("partitions")
         last = MAX_PARTITION if declared is None else declared
-        taken = set()
+        used = set()
         # So many partitions are too many only if there are some with higher numbers.
         if partition is None or max(partition, self._beyond(run, MAX_STREAMS)) > MAX_STREAMS:
-            taken = set(self._partitions(run))
+            used = set(self._partitions(run))
         if partition is None:
-            partition = next(number for number in range(1, len(taken) + 2) if number not in taken)
+            partition = next(number for number in range(1, len(used) + 2) if number not in used)
         if not 1 <= partition <= last:
             raise StreamLimitError(
                 f"partition {partition} is not one of 1 to {last}",
                 hint="The option partitions of the run says how many there are",
             )
-        if partition not in taken and len(taken) >= MAX_STREAMS:
+        if partition not in used and len(used) >= MAX_STREAMS:
             raise StreamLimitError(f"a run has at most {MAX_STREAMS} streams")
         return partition
 
@@ -187,10 +187,10 @@ class Streams:
                 self._clear(run, stream.key)
                 continue
             if not (repeats and known.is_untouched and _is_repeated(known, stream)):
-                done = known.state == "complete"
+                full = known.state == "complete"
                 raise PartitionTakenError(
                     f"partition {known.partition} has a stream already: {known.id}, {known.state}",
-                    hint=f"{'Name another one' if done else 'Continue it'}, or delete it first",
+                    hint=f"{'Name another one' if full else 'Continue it'}, or delete it first",
                     stream=known.id,
                     partition=known.partition,
                     address=f"/v1/runs/{run.id}/streams/{known.id}",

@@ -291,11 +291,11 @@ class RunReports:
             self._compared.append((len(events), int(absent.sum())))
 
         engine = self._engine
-        given = replace(
+        tools = replace(
             resources(), map=OrderedCalls(engine), at_once=engine.width, on_merged=merge
         )
         tables = [report for report in request.tables if report.scope == "run"]
-        reports = LedgerReports(tables, request.options, given)
+        reports = LedgerReports(tables, request.options, tools)
         reports.begin(header, make_rules(header, request.policy), request.inputs.to_dict())
         try:
             reports.finish(partial(sink, set_id))
@@ -376,10 +376,10 @@ class RunReports:
 
     def _analyses(self) -> Analyses:
         request = self._request
-        taken = taken_inputs(report for report in request.tables if report.scope != "run")
+        names = taken_inputs(report for report in request.tables if report.scope != "run")
         inputs = request.inputs.to_dict()
         options = {
-            **{name: value for name, value in inputs.items() if name in taken},
+            **{name: value for name, value in inputs.items() if name in names},
             "policy": self._streams.policy,
             "options": request.options,
         }

@@ -66,9 +66,9 @@ async def seal_run(service: RunService, run: str, caller: IdentityDep) -> Exchan
     async def handle(exchange: Exchange) -> None:
         async with service.bodies.read(exchange, caller, _MAX_BODY, optional=True) as values:
             described = await service.threads.start(seal, values)
-        done = described["state"] == "done"
-        further = {} if done else {"Retry-After": str(RETRY_SECONDS)}
-        await send_json(exchange, described, 200 if done else 202, further)
+        is_done = described["state"] == "done"
+        further = {} if is_done else {"Retry-After": str(RETRY_SECONDS)}
+        await send_json(exchange, described, 200 if is_done else 202, further)
 
     return ExchangeResponse(handle)
 

@@ -171,8 +171,8 @@ def _bind(
     known = {} if periods is None or put.name != "occurrence" else {"no_of_periods": periods}
     if put.name == "occurrence":
         try:
-            told = periods or RunSpec.of(run).options.no_of_periods
-            service.losses.inputs.occurrence(caller, put.digest, told)
+            count = periods or RunSpec.of(run).options.no_of_periods
+            service.losses.inputs.occurrence(caller, put.digest, count)
         except InvalidOptionError as e:
             hint = "PUT it with the right no_of_periods, which becomes the run's"
             raise InvalidOptionError(str(e), hint=hint, option="no_of_periods") from e

@@ -215,11 +215,11 @@ class Upload:
         ident: str,
         request: AppendRequest,
         headers: dict[str, str],
-        taken: StreamRecord | None = None,
+        new: StreamRecord | None = None,
     ) -> StreamRecord:
         """Append a body; ``headers`` gets the offset that a problem is to state.
 
-        ``taken`` is the stream if its fence was taken by its creation.
+        ``new`` is the stream if its fence was taken by its creation.
         """
         service = self.service
         uploads, start = service.uploads, service.threads.start
@@ -233,12 +233,12 @@ class Upload:
 
         with service.losses.metrics.uploading():
             async with self._source(exchange, run, ident, request) as source:
-                stream = taken
+                stream = new
                 if stream is None:
                     stream = await start(uploads.take, run, ident, request)
                 appending = uploads.append(run, stream, request, source, interim)
                 # It keeps a version of the stream of its own.
-                stream = taken = None
+                stream = new = None
                 try:
                     return await appending
                 except (CoreError, ServiceError):

@@ -122,7 +122,7 @@ class ProgressReader:
         self._run = run
         self._known = known
         self._known_streams: dict[str, dict[str, Any]] = {}
-        self._told = False
+        self._has_told = False
         self.ended = False
         """Whether nothing more is to be told."""
 
@@ -150,8 +150,8 @@ class ProgressReader:
             return None
         changed = [s for key, s in streams.items() if self._known_streams.get(key) != s]
         gone = [key for key in self._known_streams if key not in streams]
-        name = "change" if self._told else "state"
-        self._known, self._known_streams, self._told = ident, streams, True
+        name = "change" if self._has_told else "state"
+        self._known, self._known_streams, self._has_told = ident, streams, True
         data = orjson.dumps({**described, "streams": changed, "deleted": gone})
         return memoryview(server_event(name, data, ident))
 

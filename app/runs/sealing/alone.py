@@ -69,10 +69,10 @@ class Alone:
         kills = count_memory_kills()
         # A process that is started begins with the largest size of the one that starts it.
         inherited = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        here, there = Pipe()
+        here, remote = Pipe()
         with here:
-            with there:
-                process = self._start(there.fileno())
+            with remote:
+                process = self._start(remote.fileno())
             lent = self._attend(here, job)
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         with self._lock:
@@ -116,11 +116,11 @@ class Alone:
         try:
             connection.send((self._settings, job))
             while True:
-                asked = connection.recv()
-                if asked is None:
+                message = connection.recv()
+                if message is None:
                     begun = True
                     continue
-                owner, purpose, nbytes = asked
+                owner, purpose, nbytes = message
                 if nbytes > 0:
                     refusal = self._lend(owner, purpose, nbytes)
                     held[owner, purpose] += 0 if refusal else nbytes

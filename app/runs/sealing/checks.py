@@ -33,8 +33,8 @@ def check_sealable(run: RunRecord, streams: Sequence[StreamRecord], missing: Seq
         )
     faults = [*_absent(run, streams), *map(_unfinished, streams), *_repeated(streams)]
     faults += [
-        _fault(stream.partition, stream.id, how, "Delete the wrong one, then upload and seal again")
-        for stream, how in different(streams)
+        _fault(each.partition, each.id, text, "Delete the wrong one, then upload and seal again")
+        for each, text in different(streams)
     ]
     found = [fault for fault in faults if fault is not None]
     if not found and streams:
@@ -71,8 +71,8 @@ def _unfinished(stream: StreamRecord) -> dict[str, Any] | None:
         remedy = "Delete the stream, upload it again, then seal again"
         return _fault(stream.partition, stream.id, reason, remedy)
     if not stream.complete:
-        of = "" if stream.length is None else f" of {stream.length}"
-        reason = f"is not complete: it has {stream.offset}{of} bytes"
+        suffix = "" if stream.length is None else f" of {stream.length}"
+        reason = f"is not complete: it has {stream.offset}{suffix} bytes"
         remedy = "Continue its upload, then seal again"
         return _fault(stream.partition, stream.id, reason, remedy)
     return None

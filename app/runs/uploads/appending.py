@@ -134,7 +134,7 @@ class Appending:
         self._stored = 0
         self._snapshot = Snapshot(record.offset, record.cursor, record.digest)
         self._unpaid = 0
-        self._told = 0
+        self._urgency = 0
         self._memory = Followed()
 
     # -- the feeding thread -----------------------------------------------------------
@@ -240,8 +240,8 @@ class Appending:
         self._snapshot = snapshot
         pending = snapshot.offset - self.record.offset
         urgency = 2 if pending >= COMMIT_BYTES else int(pending > 0)
-        if urgency > self._told:
-            self._told = urgency
+        if urgency > self._urgency:
+            self._urgency = urgency
             self._tell(urgency > 1)
 
     def finish(self) -> bool:
@@ -290,7 +290,7 @@ class Appending:
             QuotaExceededError: the owner stores too much.
             StoreError: the store failed.
         """
-        self._told = 0
+        self._urgency = 0
         if final and self._is_last(self._snapshot) and self._snapshot.fault is None:
             # All of its bytes have come, and the request ended before it did.
             with contextlib.suppress(CoreError):

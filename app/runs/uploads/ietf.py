@@ -135,9 +135,9 @@ class Ietf:
         name = _PROBLEMS.get(problem.code)
         if name is not None:
             problem.members["type"] = _TYPES + name
-        for own, theirs in _MEMBERS.items():
+        for own, other in _MEMBERS.items():
             if own in problem.members:
-                problem.members[theirs] = problem.members[own]
+                problem.members[other] = problem.members[own]
         problem.headers.update(self._echo())
         if "expected_offset" in problem.members:
             problem.headers["Upload-Complete"] = "?0"

@@ -172,9 +172,9 @@ class Uploads:
             length = record.length if request.length is None else request.length
             new = replace(record, fence=next_fence(record), appending=True, length=length)
             with contextlib.suppress(RecordConflictError):
-                taken = self.streams.swap(record, new)
-                self.streams.confirm(taken)
-                return taken
+                stream = self.streams.swap(record, new)
+                self.streams.confirm(stream)
+                return stream
 
     def create(
         self,
