@@ -55,11 +55,11 @@ class Cookies:
 
     def digest(self, method: str, scheme: str, headers: Mapping[str, str]) -> str | None:
         """Return the digest of the key that a request is signed in with; None if it is not."""
-        given = headers.get("cookie")
-        if given is None:
+        header = headers.get("cookie")
+        if header is None:
             return None
         # Not by the library, which gives up all of them for one that another service has set.
-        parts = (part.strip().partition("=") for part in given.split(";"))
+        parts = (part.strip().partition("=") for part in header.split(";"))
         text = next((value for name, _, value in parts if name == _name(scheme)), None)
         if text is None or not self.origins.is_own(headers, absent=method in _READS):
             return None

@@ -200,16 +200,16 @@ class Guard:
             visit.limits = self.throttle.headers(payer)
 
     async def _identify(self, visit: _Visit, scope: Scope) -> Identity:
-        given = visit.headers.getlist("authorization")
-        if len(given) > 1:
+        values = visit.headers.getlist("authorization")
+        if len(values) > 1:
             # Which of them counts, another server on the way may see otherwise.
             raise BadRequestError(
                 "the request has several Authorization headers",
                 hint="Send one Authorization header with your key",
             )
         cookies, scheme = self.cookies, scope.get("scheme", "http")
-        digest = None if given else cookies.digest(scope["method"], scheme, visit.headers)
-        return await self.keys.identify(next(iter(given), None), client_address(scope), digest)
+        digest = None if values else cookies.digest(scope["method"], scheme, visit.headers)
+        return await self.keys.identify(next(iter(values), None), client_address(scope), digest)
 
 
 def _check_host(scope: Scope) -> None:

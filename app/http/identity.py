@@ -156,7 +156,7 @@ class _Rule:
     """Empty if every identity will do."""
     looks: int | None = None
     """Levels below the path that ``admin`` may look at; None if it may not even delete."""
-    again: str | None = None
+    retry: str | None = None
     """Action on a thing by which ``admin`` may have it tried again."""
 
     def covers(self, path: str) -> bool:
@@ -168,7 +168,7 @@ class _Rule:
             return False
         levels = path.removeprefix(self.path).count("/")
         if method == "POST":
-            return levels == _LEVEL_OF_ACTIONS and path.rpartition("/")[2] == self.again
+            return levels == _LEVEL_OF_ACTIONS and path.rpartition("/")[2] == self.retry
         return method == "DELETE" or (method in _READS and levels <= self.looks)
 
 
@@ -176,7 +176,7 @@ _RULES = (
     _Rule("/v1/losses", (LOSSES,)),
     _Rule("/v1/inputs", (LOSSES, RUNS), looks=2),
     _Rule("/v1/pipelines", (PIPELINES,), looks=1),
-    _Rule("/v1/runs", (RUNS,), looks=2, again="seal"),
+    _Rule("/v1/runs", (RUNS,), looks=2, retry="seal"),
     _Rule("/v1/portfolios", (RUNS,), looks=2),
     _Rule("/v1/datasets"),
     _Rule("/v1/stages"),

@@ -148,9 +148,9 @@ def _not_json(
 def _check_members(pairs: Sequence[tuple[str, object]]) -> None:
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):
-        again = next(name for name in names if names.count(name) > 1)
+        repeat = next(name for name in names if names.count(name) > 1)
         raise InvalidOptionError(
-            f"{again[:80]!r} is given twice", hint="Give it once", option=again[:80]
+            f"{repeat[:80]!r} is given twice", hint="Give it once", option=repeat[:80]
         )
 
 

@@ -82,7 +82,7 @@ class _Parser:
 
     def __init__(self, text: bytearray, subject: str, grow: Grow) -> None:
         self._text = text
-        self._what = subject
+        self._subject = subject
         self._grow = grow
         self._mark = secrets.token_hex(16)
         self._rest = bytearray()
@@ -93,7 +93,7 @@ class _Parser:
         return self._put_back(load(self._rest))
 
     def _malformed(self, reason: str) -> BadRequestError:
-        return BadRequestError(f"{self._what} is not JSON: {reason}")
+        return BadRequestError(f"{self._subject} is not JSON: {reason}")
 
     # -- out --------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class _Parser:
     def _keep(self, start: int, stop: int) -> None:
         if len(self._rest) + stop - start > MAX_REST:
             raise TooLargeError(
-                f"{self._what} has more than {MAX_REST} bytes besides lists of whole numbers"
+                f"{self._subject} has more than {MAX_REST} bytes besides lists of whole numbers"
                 " and strings",
                 limit="json",
                 allowed=MAX_REST,
@@ -175,7 +175,7 @@ class _Parser:
         )
         self._grow(_COPIES * _BYTES_PER_NUMBER * count)
         values = np.empty(count, np.int64)
-        done = 0
+        place = 0
         while start <= stop:
             cut = stop if stop - start <= _PIECE else self._text.rfind(b",", start, start + _PIECE)
             if cut < 0:
@@ -185,8 +185,8 @@ class _Parser:
             numbers = np.array(piece)
             if numbers.dtype != np.int64:
                 return piece
-            values[done : done + len(numbers)] = numbers
-            done += len(numbers)
+            values[place : place + len(numbers)] = numbers
+            place += len(numbers)
             start = cut + 1
         return Integers(values)
 

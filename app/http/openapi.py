@@ -55,7 +55,7 @@ class ProblemDocument(BaseModel):
 
 
 def json_body(
-    of: type | Iterable[str],
+    model: type | Iterable[str],
     example: Mapping[str, Any],
     *,
     without: Iterable[str] = (),
@@ -65,18 +65,18 @@ def json_body(
     """Describe a JSON body.
 
     Args:
-        of: what it is parsed into, a model or a dataclass, or else the names of its members, which
-            a mapping gives schemas.
+        model: what it is parsed into, a model or a dataclass, or else the names of its members,
+            which a mapping gives schemas.
         example: one that is accepted.
-        without: members of ``of`` that a body cannot have.
-        optional: members of ``of`` that a body need not have.
+        without: members of ``model`` that a body cannot have.
+        optional: members of ``model`` that a body need not have.
         required: whether there must be one.
     """
-    if isinstance(of, type):
-        whole = TypeAdapter(of).json_schema()
+    if isinstance(model, type):
+        whole = TypeAdapter(model).json_schema()
     else:
-        schemas = of if isinstance(of, Mapping) else {}
-        whole = {"properties": {name: schemas.get(name, {}) for name in sorted(of)}}
+        schemas = model if isinstance(model, Mapping) else {}
+        whole = {"properties": {name: schemas.get(name, {}) for name in sorted(model)}}
     members = whole["properties"]
     known = {name: members[name] for name in members if name not in set(without)}
     schema = {"type": "object", "properties": known, "additionalProperties": False}

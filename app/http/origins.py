@@ -105,12 +105,12 @@ class CrossOrigin(CORSMiddleware):
         answer = super().preflight_response(request_headers)
         ident = new_request_id()
         if answer.status_code != 200:  # noqa: PLR2004
-            what = bytes(answer.body).decode().removeprefix("Disallowed CORS ")
+            part = bytes(answer.body).decode().removeprefix("Disallowed CORS ")
             hint = "Use GET or POST, and headers that the API has"
-            if "origin" in what:
+            if "origin" in part:
                 hint = "Have the operator add the origin to THALWEG_CORS_ORIGINS"
             error = OriginRefusedError(
-                f"a page of {request_headers['origin'][:_SHOWN]} may not send this: its {what}",
+                f"a page of {request_headers['origin'][:_SHOWN]} may not send this: its {part}",
                 hint=hint,
                 request_id=ident,
             )

@@ -83,10 +83,10 @@ async def _http(paths: Sequence[str], request: Request, error: Exception) -> Res
         problem.members["hint"] = f"The nearest route is {nearest}"
     if error.status_code == 405:  # noqa: PLR2004
         headers["Allow"] = ", ".join(_methods(request))
-        how = ", as curl -T FILE does" if headers["Allow"] == "PUT" else ""
+        advice = ", as curl -T FILE does" if headers["Allow"] == "PUT" else ""
         if request.method == "PUT" and "POST" in headers["Allow"]:
-            how = "; to curl -T FILE, add -X POST"
-        problem.members["hint"] = f"Use {headers['Allow']}{how}"
+            advice = "; to curl -T FILE, add -X POST"
+        problem.members["hint"] = f"Use {headers['Allow']}{advice}"
     return ProblemResponse(_identified(request, problem), headers)
 
 
