@@ -217,8 +217,8 @@ class OpenDataset(_Open):
 
     def _folds(self) -> bool:
         """Whether the scan is declared to have other rows than the files say; a list has none."""
-        ours, theirs = ([n for n in s if n > 1] for s in (self.nav_shape, self.recording.found_nav))
-        return min(len(ours), len(theirs)) > 1 and ours[1:] != theirs[1:]
+        own, found = ([n for n in s if n > 1] for s in (self.nav_shape, self.recording.found_nav))
+        return min(len(own), len(found)) > 1 and own[1:] != found[1:]
 
     def check_headerless(self) -> None:
         """Check that what is read as headerless does not look like another kind of file.
@@ -342,7 +342,7 @@ class OpenDataset(_Open):
             "positions at the beginning of the scan have no frame": sync["frames_inserted_start"],
             "positions at the end of the scan have no frame": sync["frames_inserted_end"],
         }
-        notes = [f"{count:,} {what}" for what, count in counts.items() if count]
+        notes = [f"{count:,} {text}" for text, count in counts.items() if count]
         if recording.format == "raw" and entry.nav_shape is None and not entry.growing:
             notes.append("nothing confirms dtype and sig_shape; with nav_shape they are checked")
         if recording.frames == 1 and len(recording.sig_shape) > 2:  # noqa: PLR2004

@@ -84,8 +84,8 @@ class DecoderProcess:
         self._libraries: Mapping[str, Any] = {}
         self._segments = Segments()
         self._forgotten: list[str] = []
-        self._channel, theirs = socket.socketpair()
-        with theirs:
+        self._channel, remote = socket.socketpair()
+        with remote:
             options = {
                 "parent": os.getpid(),
                 "memory": limits.memory,
@@ -97,11 +97,11 @@ class DecoderProcess:
             self._process = subprocess.Popen(  # noqa: S603 - our own module
                 [
                     *(sys.executable, "-P", "-m", "app.decoding.worker"),
-                    *(str(theirs.fileno()), orjson.dumps(options).decode()),
+                    *(str(remote.fileno()), orjson.dumps(options).decode()),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
+                pass_fds=[remote.fileno()],
                 cwd="/",
                 env=_environment(),
                 start_new_session=True,

@@ -116,8 +116,8 @@ class ObjectBackend(BufferedBackend):
     def _begin(self, piece: Piece) -> tuple[Future[Octets], int]:
         file, start, stop = piece.file, piece.start, piece.stop
         fetching = self._objects.fetching
-        taken = fetching.take(Wanted(self._objects.state(file), start, stop))
-        return taken or (fetching.start(partial(self._objects.part, file, start, stop)), 0)
+        result = fetching.take(Wanted(self._objects.state(file), start, stop))
+        return result or (fetching.start(partial(self._objects.part, file, start, stop)), 0)
 
     def _copy(self, file: int, starts: Indices, size: int, out: Octets) -> None:
         self._read_all(_ordered(np.full(len(starts), file, np.int64), starts, size), out)
@@ -223,10 +223,10 @@ class LeasedBackend(BufferedBackend):
             return
         with self._files.hold(file) as descriptor:
             use = partial(_copy_out, size, out)
-            done = self._visit_map(_Held(file, descriptor), starts, size, use)
-            if done < len(starts):
-                self._announce(descriptor, starts[done:], size)
-                self._copy_read(file, descriptor, starts[done:], size, out[done * size :])
+            count = self._visit_map(_Held(file, descriptor), starts, size, use)
+            if count < len(starts):
+                self._announce(descriptor, starts[count:], size)
+                self._copy_read(file, descriptor, starts[count:], size, out[count * size :])
 
     def _visit(self, file: int, starts: Indices, size: int, use: Use) -> None:
         if len(starts) * size < _LEAST:
@@ -235,10 +235,10 @@ class LeasedBackend(BufferedBackend):
         descriptor = self._files.acquire(file)
         try:
             held = _Held(file, descriptor, watched=True)
-            done = self._visit_map(held, starts, size, use)
-            if done < len(starts):
-                rest = partial(_later, use, done) if done else use
-                self._visit_read(file, descriptor, starts[done:], size, rest)
+            count = self._visit_map(held, starts, size, use)
+            if count < len(starts):
+                rest = partial(_later, use, count) if count else use
+                self._visit_read(file, descriptor, starts[count:], size, rest)
         finally:
             self._files.release(file)
 
@@ -268,16 +268,16 @@ class LeasedBackend(BufferedBackend):
             mapped = self._maps.of(file, descriptor, self._files.size(file))
             if mapped is None or not (leased or mapped.is_watched()):
                 return 0
-            there = mapped.has(starts, size)
-            if not there:
+            present = mapped.has(starts, size)
+            if not present:
                 self._hint(descriptor, starts, size)
             step = max(_PORTION // size, 1)
             for first in range(0, len(starts), step):
                 begins = starts[first : first + step]
-                if not (there or mapped.deliver(begins, size)):
+                if not (present or mapped.deliver(begins, size)):
                     return first
                 # The lease was taken just now, unless a disk or a portion took time since.
-                late = first or not there
+                late = first or not present
                 if leased and late and not self._leases.is_intact(descriptor):
                     return first
                 use(first, mapped.octets, begins)
@@ -363,12 +363,12 @@ class DirectBackend(BufferedBackend):
             os.close(direct)
 
     def _load(self, descriptor: int, buffer: memoryview, at: int, length: int) -> None:
-        done = 0
-        while done < length:
-            count = os.preadv(descriptor, [buffer[done:]], at + done)
-            if count < min(PAGE, length - done):
+        offset = 0
+        while offset < length:
+            count = os.preadv(descriptor, [buffer[offset:]], at + offset)
+            if count < min(PAGE, length - offset):
                 raise EOFError
-            done += count if done + count >= length else count // PAGE * PAGE
+            offset += count if offset + count >= length else count // PAGE * PAGE
 
     def _visit_row(self, descriptor: int, starts: Indices, size: int, use: Use) -> bool:
         """Return False: what is in memory is not looked for."""

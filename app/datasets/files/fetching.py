@@ -126,8 +126,8 @@ class Fetching:
         if wanted in self._ahead:
             return wanted
         for key in self._ahead:
-            same = key.identity == wanted.identity
-            if same and key.start <= wanted.start and wanted.stop <= key.stop:
+            is_same = key.identity == wanted.identity
+            if is_same and key.start <= wanted.start and wanted.stop <= key.stop:
                 return key
         return None
 

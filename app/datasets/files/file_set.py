@@ -347,14 +347,14 @@ class FileSet:
 
     def _compare(self, file: int, status: os.stat_result) -> None:
         known = self._files[file].known
-        same = (
+        is_same = (
             status.st_mtime_ns == known.modified
             and status.st_size == known.size
             and status.st_ino == known.inode
             and status.st_dev == known.device
         )
         # Nearly always, and it is asked twice for every tile.
-        if same:
+        if is_same:
             return
         growing = self.growing and file == len(self._files) - 1
         if difference := known.difference(Identity.of(status), growing=growing):

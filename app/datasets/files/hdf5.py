@@ -60,11 +60,11 @@ def effort_of(boxes: Sequence[Box], chunks: Sequence[int], dtype: np.dtype[Any])
     size = dtype.itemsize
     nbytes = work = 0
     for box in boxes:
-        asked = decoded = size
+        requested = decoded = size
         for (a, b), n in zip(box, chunks, strict=True):
-            asked *= b - a
+            requested *= b - a
             decoded *= (-(-b // n) - a // n) * n
-        nbytes += asked
+        nbytes += requested
         work += decoded
     return Effort(nbytes, work=work)
 

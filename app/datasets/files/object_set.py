@@ -209,8 +209,8 @@ class ObjectSet(FileSet):
             except BaseException:
                 self._next_look = 0.0
                 raise
-            taken = time.monotonic() - now
-            self._next_look = now + max(_SECOND, _PAUSE * taken)
+            elapsed = time.monotonic() - now
+            self._next_look = now + max(_SECOND, _PAUSE * elapsed)
         for other in self.beside.values():
             other.verify()
 
@@ -221,7 +221,7 @@ class ObjectSet(FileSet):
             DataChangedError: one was modified or removed.
             ReadFailedError: the store does not answer.
         """
-        for file, now in enumerate(self._there()):
+        for file, now in enumerate(self._look_up()):
             known = self._found[file]
             if now is None:
                 raise self.changed(file, "was removed")
@@ -229,12 +229,12 @@ class ObjectSet(FileSet):
             if is_other or (now.size, now.e_tag) != (known.size, known.e_tag):
                 raise self.changed(file, "was modified")
 
-    def _there(self) -> Iterator[Found | None]:
+    def _look_up(self) -> Iterator[Found | None]:
         keys = [found.key for found in self._found]
         if len(keys) > _LOOKED_AT:
             top = os.path.commonpath([os.path.dirname(key) for key in keys])  # noqa: PTH120 - keys
-            there = self._bucket.below(top)
-            return iter([there.get(key) for key in keys])
+            listing = self._bucket.below(top)
+            return iter([listing.get(key) for key in keys])
         return self.fetching.each(partial(_seen, self._bucket, key) for key in keys)
 
     def refresh(self) -> bool:
@@ -263,11 +263,11 @@ class StoreObjects(ObjectSet):
         self._prefixes = prefixes
         super().__init__(bucket, list(found.values()), list(found))
 
-    def _there(self) -> Iterator[Found | None]:
-        there = _inside(self._bucket, str(self.top), self._prefixes)
-        for name in there.keys() - self.indices.keys():
+    def _look_up(self) -> Iterator[Found | None]:
+        listing = _inside(self._bucket, str(self.top), self._prefixes)
+        for name in listing.keys() - self.indices.keys():
             raise changed(name, "was added")
-        return iter([there.get(name) for name in self.indices])
+        return iter([listing.get(name) for name in self.indices])
 
     def check_missing(self, name: str) -> None:
         """Check that an object that the store did not have is still missing, as ``verify`` does."""

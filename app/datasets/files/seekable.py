@@ -282,9 +282,9 @@ class Compressed:
             low, high = max(start - cursor.at, 0), min(stop - cursor.at, len(piece))
             if low < high:
                 pieces.append(piece[low:high])
-            taken = min(high, len(piece))
-            cursor.unread = piece[taken:]
-            cursor.at += taken
+            end = min(high, len(piece))
+            cursor.unread = piece[end:]
+            cursor.at += end
         return pieces
 
     def _seek(self, start: int) -> Cursor:

@@ -36,8 +36,8 @@ class Visits:
             TooLargeError: there are more than are left.
         """
         self._left -= 1
-        taken = list(itertools.islice(entries, max(self._left, 0) + 1))
-        self._left -= len(taken)
+        result = list(itertools.islice(entries, max(self._left, 0) + 1))
+        self._left -= len(result)
         if self._left < 0:
             raise TooLargeError(
                 f"the search looked at more than {self.limit} directory entries",
@@ -47,7 +47,7 @@ class Visits:
                 setting="THALWEG_MAX_ENTRIES",
                 allowed=self.limit,
             )
-        return taken
+        return result
 
 
 def watched(entries: Sequence[T]) -> Iterator[T]:

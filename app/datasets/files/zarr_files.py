@@ -100,10 +100,10 @@ class StoreFiles(FileSet):
         for path, known in self._directories.items():
             try:
                 now = Identity.of(os.stat(path))  # noqa: PTH116 - a third faster
-                same = now == known or self._is_as_listed(path, known, now)
+                is_same = now == known or self._is_as_listed(path, known, now)
             except OSError:
-                same = False
-            if not same:
+                is_same = False
+            if not is_same:
                 raise changed(path.relative_to(self.top).as_posix(), "was modified")
 
     def _is_as_listed(self, path: Path, known: Identity, now: Identity) -> bool:

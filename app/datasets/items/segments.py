@@ -218,10 +218,10 @@ class Pointed(ABC):
         """Return the leading bytes of each file that the first ``count`` items depend on."""
         stops: list[int] = []
         for file, points in enumerate(self._points(unit)):
-            taken = min(count, points.numbers[-1])
-            number = int(np.searchsorted(points.numbers, taken, side="right")) - 1
-            stops.append(self._stop(unit, file, number, taken - points.numbers[number]))
-            count -= taken
+            share = min(count, points.numbers[-1])
+            number = int(np.searchsorted(points.numbers, share, side="right")) - 1
+            stops.append(self._stop(unit, file, number, share - points.numbers[number]))
+            count -= share
             if count <= 0:
                 break
         return tuple(stops)

@@ -38,8 +38,8 @@ def offset_of(dataset: Any) -> int | None:  # noqa: ANN401 - h5py
 
 def is_as_in_memory(dataset: Any) -> bool:  # noqa: ANN401 - h5py
     """Whether values are stored as numpy has them in memory."""
-    same: bool = dataset.id.get_type().equal(h5py.h5t.py_create(dataset.dtype, logical=True))
-    return same
+    equal: bool = dataset.id.get_type().equal(h5py.h5t.py_create(dataset.dtype, logical=True))
+    return equal
 
 
 def stretches_of(dataset: Any) -> Any:  # noqa: ANN401 - h5py; an array
@@ -114,12 +114,12 @@ class Chunks:
                 if chunk is None:
                     return False
                 # Slices of the box, and of the chunk, for what they have in common.
-                here, there = [], []
+                targets, sources = [], []
                 for a, b, at, n in zip(starts, stops, corner, shape, strict=True):
                     low, high = a if a > at else at, b if b < at + n else at + n  # noqa: FURB136
-                    here.append(slice(low - a, high - a))
-                    there.append(slice(low - at, high - at))
-                values[tuple(here)] = chunk[tuple(there)]
+                    targets.append(slice(low - a, high - a))
+                    sources.append(slice(low - at, high - at))
+                values[tuple(targets)] = chunk[tuple(sources)]
         except Exception:  # noqa: BLE001 - the library knows better what it is
             return False  # a MemoryError may be a chunk that was never written
         return True

@@ -122,14 +122,14 @@ class DescriptorFile(io.RawIOBase):
             self._at += size
             return size
         # A single call nearly always suffices.
-        done = os.preadv(self._descriptor, [view], start) if size else 0
-        while done < size:
-            count = os.preadv(self._descriptor, [view[done:]], start + done)
+        total = os.preadv(self._descriptor, [view], start) if size else 0
+        while total < size:
+            count = os.preadv(self._descriptor, [view[total:]], start + total)
             if not count:
-                raise EOFError(f"the file ends at byte {start + done}")
-            done += count
-        self._at = start + done
-        return done
+                raise EOFError(f"the file ends at byte {start + total}")
+            total += count
+        self._at = start + total
+        return total
 
     def read(self, size: int = -1) -> bytes:
         """Read up to ``size`` bytes; to the end of the file if negative.

@@ -88,8 +88,8 @@ def restrict() -> bool:
     filters = _Program(len(octets) // 8, octets)
     call = ctypes.CDLL(None, use_errno=True).syscall
     call.restype = ctypes.c_long
-    done = call(machine.seccomp, _SET_MODE_FILTER, _ALL_THREADS, ctypes.byref(filters))
-    return bool(done == 0)
+    status = call(machine.seccomp, _SET_MODE_FILTER, _ALL_THREADS, ctypes.byref(filters))
+    return bool(status == 0)
 
 
 def program(machine: Machine, pid: int) -> bytes:

@@ -174,12 +174,12 @@ class _Shards:
 def _bytes(descriptor: int, start: int, stop: int) -> bytearray:
     octets = bytearray(stop - start)
     view = memoryview(octets)
-    done = 0
-    while done < len(octets):
-        count = os.preadv(descriptor, [view[done:]], start + done)
+    total = 0
+    while total < len(octets):
+        count = os.preadv(descriptor, [view[total:]], start + total)
         if not count:
-            raise EOFError(f"a file ends at byte {start + done}")
-        done += count
+            raise EOFError(f"a file ends at byte {start + total}")
+        total += count
     return octets
 
 
