@@ -279,12 +279,12 @@ class FileBlobStore(GrowingBlobs):
             yield descriptor
 
     @contextlib.contextmanager
-    def _locked(self, kind: str, blob_id: str, how: int) -> Iterator[int]:
+    def _locked(self, kind: str, blob_id: str, mode: int) -> Iterator[int]:
         """Open and lock the file that has the name, once we have the lock."""
         end = time.monotonic() + self._wait
         while True:
             with self._open(kind, blob_id) as descriptor:
-                take_lock(descriptor, how, end)
+                take_lock(descriptor, mode, end)
                 if os.fstat(descriptor).st_nlink:
                     yield descriptor
                     return

@@ -304,11 +304,11 @@ class GrowingBlobs(BlobStore, ABC):
 
     def _compare(self, kind: str, blob_id: str, view: memoryview) -> None:
         size = self.info(kind, blob_id).size
-        same = size == len(view)
+        equal = size == len(view)
         for at in range(0, size, _COMPARED):
             # All is read: if its other bytes are damaged, it must be replaced.
-            same &= self.range(kind, blob_id, at, at + _COMPARED) == view[at : at + _COMPARED]
-        if not same:
+            equal &= self.range(kind, blob_id, at, at + _COMPARED) == view[at : at + _COMPARED]
+        if not equal:
             raise BlobConflictError(f"the {kind} {blob_id} has other content", size)
 
     def append(self, kind: str, blob_id: str, offset: int, data: Octets) -> int:

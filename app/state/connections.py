@@ -221,6 +221,6 @@ def _end(connection: Connection) -> None:
     """Have whoever waits for an answer be told that the connection is lost."""
     with (
         contextlib.suppress(OSError, psycopg.Error),
-        socket.socket(fileno=os.dup(connection.fileno())) as same,
+        socket.socket(fileno=os.dup(connection.fileno())) as twin,
     ):
-        same.shutdown(socket.SHUT_RDWR)
+        twin.shutdown(socket.SHUT_RDWR)

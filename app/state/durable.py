@@ -125,11 +125,11 @@ def _views(buffers: Sequence[bytes | bytearray | memoryview]) -> list[memoryview
 
 def _pass(pending: list[memoryview], count: int) -> None:
     """Take so many bytes from the beginning of the buffers."""
-    done = 0
-    while done < len(pending) and count >= pending[done].nbytes:
-        count -= pending[done].nbytes
-        done += 1
-    del pending[:done]
+    index = 0
+    while index < len(pending) and count >= pending[index].nbytes:
+        count -= pending[index].nbytes
+        index += 1
+    del pending[:index]
     if count:
         pending[0] = pending[0][count:]
 

@@ -147,10 +147,10 @@ class Namespaces:
                 return True
             # Unless it was deleted in the meantime:
             with contextlib.suppress(RecordMissingError):
-                there = self.record(owner, ident).value
+                text = self.record(owner, ident).value
                 # Of which more may be known.
-                same = json.loads(there) | {**beside, "owner": owner, "value": value}
-                if _encoded(**same) == there:
+                whole = json.loads(text) | {**beside, "owner": owner, "value": value}
+                if _encoded(**whole) == text:
                     return False
                 raise RecordExistsError(
                     f"the {self._kind} {ident} already exists",

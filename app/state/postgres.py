@@ -212,12 +212,12 @@ class PostgresStateStore(SqlStateStore):
     def rows(self, query: LiteralString, values: Sequence[object]) -> Sequence[tuple[Any, ...]]:
         """See SqlStateStore; asked once more if the connection is lost."""
         query = query.replace("?", "%s")
-        for again in (True, False):
+        for retry in (True, False):
             with _translated(), self.connections.use() as connection:
                 try:
                     return connection.execute(query, values).fetchall()
                 except psycopg.OperationalError:
-                    if not (again and connection.closed):
+                    if not (retry and connection.closed):
                         raise
         raise AssertionError
 

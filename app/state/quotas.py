@@ -185,10 +185,10 @@ def refuse(limit: str, allowed: int, used: int, *, retry_after: int) -> None:
     Raises:
         QuotaExceededError: always.
     """
-    what, _, unit = limit.partition(".")
-    counted, setting = f"{allowed} {what}", what.upper()
+    kind, _, unit = limit.partition(".")
+    counted, setting = f"{allowed} {kind}", kind.upper()
     if unit != "count":
-        counted, setting = f"{allowed} bytes of {what}", f"{setting.removesuffix('S')}_BYTES"
+        counted, setting = f"{allowed} bytes of {kind}", f"{setting.removesuffix('S')}_BYTES"
     raise QuotaExceededError(
         f"an owner may have {counted}",
         hint="Delete what is not needed, or ask the operator for more",

@@ -74,7 +74,7 @@ class Turns:
                 os.close(file)
 
 
-def take_lock(file: int, how: int, end: float, busy: str = _BUSY) -> None:
+def take_lock(file: int, mode: int, end: float, busy: str = _BUSY) -> None:
     """Lock a file as ``flock`` does, and wait for that until a monotonic time.
 
     Raises:
@@ -84,7 +84,7 @@ def take_lock(file: int, how: int, end: float, busy: str = _BUSY) -> None:
     pause, longest = _PAUSES
     while True:
         try:
-            fcntl.flock(file, how | fcntl.LOCK_NB)
+            fcntl.flock(file, mode | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= end:
                 raise StoreBusyError(busy, retry_after=1) from None
