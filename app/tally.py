@@ -214,39 +214,39 @@ class Tally:
     @property
     def owners(self) -> int:
         """Number of owners that hold something in this process."""
-        return sum(mine.held > 0 for mine in list(self._rows.values()))
+        return sum(slot.held > 0 for slot in list(self._rows.values()))
 
     def of(self, owner: str) -> int:
         """What an owner holds."""
-        mine = self._rows.get(owner) or _Row(self._key(owner))
-        row = mine.row if mine.held else self._find(mine.key)
+        slot = self._rows.get(owner) or _Row(self._key(owner))
+        row = slot.row if slot.held else self._find(slot.key)
         return (
-            sum(self._cells[row + 1 : row + self._width]) if row != self._crowd or mine.held else 0
+            sum(self._cells[row + 1 : row + self._width]) if row != self._crowd or slot.held else 0
         )
 
     def add(self, owner: str, count: int) -> int:
         """Add to what an owner holds if it fits, and return -1; else what it would hold."""
         with self._lock:
-            mine = self._rows.get(owner) or self._remember(owner)
-            if not mine.held:
-                mine.is_sure = self._is_alone
-                if self._cells[mine.row] != mine.key:
-                    mine.row = self._place(mine.key)
-            own = self._excess(mine.row, count)
+            slot = self._rows.get(owner) or self._remember(owner)
+            if not slot.held:
+                slot.is_sure = self._is_alone
+                if self._cells[slot.row] != slot.key:
+                    slot.row = self._place(slot.key)
+            own = self._excess(slot.row, count)
             if own >= 0:
                 return own
-            self._change(mine, count)
+            self._change(slot, count)
         while not self._is_alone:
             # To release a lock and to take it again keeps the processor from reading what others
             # have written before they can read what we have.
             with self._lock:
-                if mine.is_sure or mine.row == self._crowd or self._cells[mine.row] == mine.key:
-                    mine.is_sure = True
-                    own = self._excess(mine.row, 0)
+                if slot.is_sure or slot.row == self._crowd or self._cells[slot.row] == slot.key:
+                    slot.is_sure = True
+                    own = self._excess(slot.row, 0)
                     if own >= 0:
-                        self._change(mine, -count)
+                        self._change(slot, -count)
                     return own
-                self._move(mine)
+                self._move(slot)
         return -1
 
     def remove(self, owner: str, count: int) -> None:
@@ -260,16 +260,16 @@ class Tally:
         own = sum(cells[row + 1 : row + width]) + count
         return own if own > self.share or self.total + count > self.limit else -1
 
-    def _change(self, mine: _Row, count: int) -> None:
-        mine.held += count
-        self._cells[mine.row + self._own] += count
+    def _change(self, slot: _Row, count: int) -> None:
+        slot.held += count
+        self._cells[slot.row + self._own] += count
         self._cells[self._all + self._own] += count
 
-    def _move(self, mine: _Row) -> None:
+    def _move(self, slot: _Row) -> None:
         """Count what an owner holds in another row, as another owner has taken this one."""
-        self._cells[mine.row + self._own] -= mine.held
-        mine.row = self._place(mine.key)
-        self._cells[mine.row + self._own] += mine.held
+        self._cells[slot.row + self._own] -= slot.held
+        slot.row = self._place(slot.key)
+        self._cells[slot.row + self._own] += slot.held
 
     def _key(self, owner: str) -> int:
         return hash((self._kind, owner)) or 1
@@ -279,8 +279,8 @@ class Tally:
             for known, row in list(self._rows.items()):
                 if not row.held:
                     del self._rows[known]
-        mine = self._rows[owner] = _Row(self._key(owner))
-        return mine
+        slot = self._rows[owner] = _Row(self._key(owner))
+        return slot
 
     def _place(self, key: int) -> int:
         """Return the row of a key: the one it has, a place that it takes, or that of the crowd."""

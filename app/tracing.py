@@ -192,13 +192,13 @@ class Tracing:
         if self._send is None:
             return NO_TRACE
         kind: Kind = "served" if served else "job"
-        if header is None or (told := _TOLD.fullmatch(header)) is None:
+        if header is None or (match := _TOLD.fullmatch(header)) is None:
             ids = f"00-{random.getrandbits(128):032x}-{random.getrandbits(64):016x}"
             if random.random() >= self._share:  # noqa: S311 - no secret
                 # Not recorded, which is passed on all the same.
                 return Trace(f"{ids}-00")
             return Trace(f"{ids}-03", self._send, name, None, kind)
-        if not int(told[1], 16) & _SAMPLED:
+        if not int(match[1], 16) & _SAMPLED:
             return Trace(header)
         own = f"{header[:36]}{random.getrandbits(64):016x}{header[52:]}"
         return Trace(own, self._send, name, header, kind)

@@ -70,10 +70,10 @@ class Buffers:
 
     def _take(self, owner: str, count: int) -> list[mmap.mmap]:
         """Count buffers as taken; return those that need not be allocated."""
-        taken = self._tally.add(owner, count)
-        if taken > self.share:
+        total = self._tally.add(owner, count)
+        if total > self.share:
             raise ShareExceededError(
-                f"your requests in progress have {taken - count} buffers for request bodies,"
+                f"your requests in progress have {total - count} buffers for request bodies,"
                 f" of {self.share} that one owner may have",
                 hint="Send fewer bodies at a time",
                 retry_after=1,
@@ -81,7 +81,7 @@ class Buffers:
                 setting="THALWEG_OWNER_SHARE",
                 allowed=self.share,
             )
-        if taken >= 0:
+        if total >= 0:
             raise BusyError(
                 "all buffers for request bodies are in use",
                 hint="Retry after the seconds in Retry-After",

@@ -124,7 +124,7 @@ class DaskCluster:
         self._wait_seconds = wait_seconds
         self._lock = threading.Lock()
         self._client: Client | None = None
-        self._told: set[str] = set()
+        self._strangers: set[str] = set()
         self._closed = threading.Event()
         self._spreads: set[_Spread[Any]] = set()
         self.on_ended: Callable[[str, str], None] = lambda _kind, _outcome: None
@@ -220,9 +220,9 @@ class DaskCluster:
         if not fit:
             reasons = "; ".join(self._differences(client, others))
             raise self.unavailable(f"has no worker that fits: {reasons}")
-        if others - self._told:
+        if others - self._strangers:
             log.warning("workers are not used", reasons=self._differences(client, others))
-            self._told |= others
+            self._strangers |= others
         most = max(has[MEMORY] for has in fit.values())
         if most < work.nbytes:
             log.warning("a task is too large for all workers", needs=work.nbytes, most=most)
@@ -232,8 +232,8 @@ class DaskCluster:
         """Say what is wrong with some workers."""
         some = sorted(addresses)[:_NAMED]
         found = client.run(describe, workers=some, on_error="return")
-        ours = {name: kind.version for name, kind in self._registry.items()}
-        return [f"{address} {_difference(found.get(address), ours)}" for address in some]
+        own = {name: kind.version for name, kind in self._registry.items()}
+        return [f"{address} {_difference(found.get(address), own)}" for address in some]
 
     def _connected(self) -> Client:
         """Return the client of this process, which is connected."""
@@ -429,15 +429,15 @@ class _Spread(Generic[U]):
         log.warning("a worker of the cluster failed, so this machine does its task")
 
 
-def _difference(about: Any, ours: Mapping[str, str]) -> str:  # noqa: ANN401 - as a worker says
+def _difference(description: Any, own: Mapping[str, str]) -> str:  # noqa: ANN401 - as a worker says
     """Say what is wrong with a worker."""
-    if not isinstance(about, dict) or "tasks" not in about:
+    if not isinstance(description, dict) or "tasks" not in description:
         return "is no worker of Thalweg: start workers by thalweg-server worker"
-    theirs = about["tasks"]
-    for name in sorted(ours.keys() | theirs.keys()):
-        if ours.get(name) != theirs.get(name):
-            return f"has the task {name} in version {theirs.get(name)}, not {ours.get(name)}"
-    return f"uses another store than this service, {about['state']}"
+    tasks = description["tasks"]
+    for name in sorted(own.keys() | tasks.keys()):
+        if own.get(name) != tasks.get(name):
+            return f"has the task {name} in version {tasks.get(name)}, not {own.get(name)}"
+    return f"uses another store than this service, {description['state']}"
 
 
 def _poisoned(label: str, error: Any) -> ProcessDiedError:  # noqa: ANN401 - KilledWorker, an extra

@@ -56,7 +56,7 @@ class Prober:
         self._round: Future[None] | None = None
         self.finished = float("-inf")
         """``time.monotonic()`` of the end of the last round."""
-        self._asked = threading.Condition()
+        self._condition = threading.Condition()
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="prober", daemon=True)
 
@@ -66,9 +66,9 @@ class Prober:
 
     def close(self) -> None:
         """Stop after the present check, without waiting for one that hangs."""
-        with self._asked:
+        with self._condition:
             self._closed = True
-            self._asked.notify()
+            self._condition.notify()
         if self._thread.is_alive():
             self._thread.join(PATIENCE)
 
@@ -78,14 +78,14 @@ class Prober:
         Returns:
             Done at the end of the round.
         """
-        with self._asked:
+        with self._condition:
             if self._round is None and time.monotonic() - self.finished < age:
                 done: Future[None] = Future()
                 done.set_result(None)
                 return done
             if self._round is None:
                 self._round = Future()
-                self._asked.notify()
+                self._condition.notify()
             return self._round
 
     def problems(self) -> dict[str, str | None]:
@@ -101,16 +101,16 @@ class Prober:
 
     def _run(self) -> None:
         while True:
-            with self._asked:
+            with self._condition:
                 while self._round is None and not self._closed:
-                    self._asked.wait()
+                    self._condition.wait()
                 if self._closed:
                     return
             for name, check in self._checks.items():
                 self._running = name, time.monotonic()
                 self._problems[name] = self._result_of(name, check)
                 self._running = None
-            with self._asked:
+            with self._condition:
                 done, self._round = self._round, None
                 self.finished = time.monotonic()
             if done is not None:

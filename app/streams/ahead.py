@@ -61,7 +61,7 @@ class Ahead(Generic[T]):
         self._upcoming: asyncio.Future[list[T]] | None = None
         self._sending = self._leaving = 0
         self._limit = GROUP_BYTES
-        self._taken = 0.0
+        self._time = 0.0
         self.seconds = 0.0
         """Total time that the iterator has run."""
 
@@ -80,8 +80,8 @@ class Ahead(Generic[T]):
         group = self.upcoming().result()
         self._upcoming = None
         now = time.perf_counter()
-        is_fast = (now - self._taken) * GROUP_BYTES < _FAST_SECONDS * self._sending
-        self._taken = now
+        is_fast = (now - self._time) * GROUP_BYTES < _FAST_SECONDS * self._sending
+        self._time = now
         self._limit = FAST_BYTES if is_fast else GROUP_BYTES
         if group:
             self.upcoming()

@@ -209,7 +209,7 @@ class ReductionJob:
             WorkStoppedError, CoreError, ServiceError: as of ``run``.
         """
         with Scope("reduce", self._nbytes):
-            self._segment(tiles, lambda _done, _of: None, lambda: False)
+            self._segment(tiles, lambda _done, _total: None, lambda: False)
         if not self.is_done(tiles):
             raise StoreError("the result cannot be stored")
 

@@ -157,7 +157,7 @@ async def image(
                 return Response(status_code=304, headers=headers)
             if request.method == "HEAD":
                 return head_response("image/png", headers)
-            values = job.run(lambda _done, _of: None, lambda: False)[name]
+            values = job.run(lambda _done, _total: None, lambda: False)[name]
         values = scaled(values, low, high, log=scale == "log")
         data = png(values, map)
         return Response(data, media_type="image/png", headers=headers)
@@ -167,7 +167,7 @@ async def image(
 
 def _npy_of(job: ReductionJob, result: str | None) -> bytes:
     name = _chosen(job, result, "npy", "; or request frames")
-    return npy_bytes(job.run(lambda _done, _of: None, lambda: False)[name])
+    return npy_bytes(job.run(lambda _done, _total: None, lambda: False)[name])
 
 
 def _object(text: str, name: str) -> Mapping[str, Any]:

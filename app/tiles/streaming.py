@@ -52,14 +52,14 @@ def read_tiles(view: OpenView, first: int, stop: int) -> Iterator[ReadTile]:
 
     The iterator may move between threads, but only one at a time may advance it.
     """
-    reader, told = view.reader(), first + 1
+    reader, next_hint = view.reader(), first + 1
     for index in range(first, stop):
         tile = view.plan.tile(index)
         # Before this one is read, so that the disk is busy while it is decoded and sent.
         ahead = min(max(view.dataset.backend.ahead // max(tile.nbytes, 1), 1), _TILES_AHEAD)
-        for further in range(max(told, index + 1), min(index + 1 + ahead, stop)):
+        for further in range(max(next_hint, index + 1), min(index + 1 + ahead, stop)):
             reader.hint(view.plan.tile(further))
-            told = further + 1
+            next_hint = further + 1
         yield ReadTile(tile, reader.read(tile))
 
 
@@ -210,10 +210,10 @@ def _long_runs(reader: TileReader, tile: Tile) -> list[Run]:
 
 def _runs(files: Indices, starts: Indices, size: int) -> list[Run]:
     """Join ranges of one length that follow each other."""
-    apart = np.diff(starts) != size
+    breaks = np.diff(starts) != size
     if len(files) > 1:
-        apart |= np.diff(files) != 0
-    edges = [0, *(np.flatnonzero(apart) + 1).tolist(), len(starts)]
+        breaks |= np.diff(files) != 0
+    edges = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(starts)]
     return [
         Run(int(files[a % len(files)]), int(starts[a]), int(starts[b - 1]) + size)
         for a, b in pairwise(edges)
