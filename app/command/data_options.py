@@ -156,8 +156,8 @@ def add_aggregate(parser: argparse.ArgumentParser) -> None:
     )
     _add_value(inputs, "--return-periods", text, metavar="LIST|FILE")
     rows = parser.add_argument_group("rows")
-    for name, of in (("--summary-ids", "summaries"), ("--event-ids", "events")):
-        text = f"only those of these {of}, such as 1,5,10-20"
+    for name, noun in (("--summary-ids", "summaries"), ("--event-ids", "events")):
+        text = f"only those of these {noun}, such as 1,5,10-20"
         _add_value(rows, name, text, type=_ids, metavar="LIST")
     text = "what summaries are: columns to join to the rows of reports"
     inputs.add_argument("--summary-info", nargs="+", metavar="[SET=]FILE", help=text)

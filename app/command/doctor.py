@@ -138,8 +138,8 @@ def _variables(_settings: Settings) -> Finding:
     unknown = dict(unknown_variables(os.environ))
     if not unknown:
         return Finding(OK, f"{sum(n.startswith('THALWEG_') for n in os.environ)} variables are set")
-    meant = [f"Did you mean {nearest} by {name}?" for name, nearest in unknown.items() if nearest]
-    mend = " ".join(meant) or "deploy/README.md lists the settings"
+    guesses = [f"Did you mean {nearest} by {name}?" for name, nearest in unknown.items() if nearest]
+    mend = " ".join(guesses) or "deploy/README.md lists the settings"
     return Finding(WARN, f"not settings, and ignored: {', '.join(unknown)}", mend)
 
 
@@ -166,7 +166,7 @@ def _data_directory(settings: Settings) -> Finding:
 
 def _state(settings: Settings) -> Finding:
     with _records(settings) as records:
-        commit, apart = _measure(records)
+        commit, lead = _measure(records)
         slow = "Use a faster disk, or a nearer one: uploads wait for it" if commit > _SLOW else ""
         took = f"a commit takes {_milliseconds(commit)}"
         if isinstance(records, SqliteStateStore):
@@ -178,21 +178,21 @@ def _state(settings: Settings) -> Finding:
     return judge(
         f"Postgres {version} at {redacted(settings.state)}: {took}; synchronous_commit is"
         f" {database['synchronous_commit']}, with {standby} synchronous standby; its clock is"
-        f" {apart:+.3f} s from this machine's",
-        slow or (_CLOCKS if abs(apart) > _APART else ""),
+        f" {lead:+.3f} s from this machine's",
+        slow or (_CLOCKS if abs(lead) > _APART else ""),
         wrong,
     )
 
 
 def _measure(records: StateStore) -> tuple[float, float]:
     """Return the seconds of a commit, and by how many the store's clock is ahead of ours."""
-    commits, apart = [], []
+    commits, leads = [], []
     for _ in range(_TOUCHES):
         began, now = time.monotonic(), time.time()
         records.touch(KIND, IDENT)
         commits.append(time.monotonic() - began)
-        apart.append(records.get(KIND, IDENT).used - now - commits[-1] / 2)
-    return statistics.median(commits), statistics.median(apart)
+        leads.append(records.get(KIND, IDENT).used - now - commits[-1] / 2)
+    return statistics.median(commits), statistics.median(leads)
 
 
 def _blobs(settings: Settings) -> Finding:
@@ -255,17 +255,17 @@ def _kernels(_settings: Settings) -> Finding:
 
 
 def _memory(settings: Settings) -> Finding:
-    there, limit = count_memory(), settings.memory_limit
+    memory, limit = count_memory(), settings.memory_limit
     workers, long = _workers(settings)
     least = _SUPERVISOR + workers * _WORKER + limit
     decoders = settings.decoders * (_DECODER + settings.decoder_memory)
     most = least + long * _ALONE + decoders
     return judge(
-        f"{_size(there)}; the service may take {_size(most)}: {_size(limit)} by"
+        f"{_size(memory)}; the service may take {_size(most)}: {_size(limit)} by"
         f" THALWEG_MEMORY_LIMIT, {_size(least - limit)} by workers,"
         f" {_size(long * _ALONE)} by runs, {_size(decoders)} by {settings.decoders} decoders",
-        "" if most <= there else _LESS,
-        "" if least <= there else _LESS,
+        "" if most <= memory else _LESS,
+        "" if least <= memory else _LESS,
     )
 
 

@@ -119,7 +119,7 @@ def _check(args: argparse.Namespace) -> None:
         "--service-plan": args.service_plan,
         "--tables": args.tables is not None,
     }
-    chosen = [name for name, given in modes.items() if given]
+    chosen = [name for name, value in modes.items() if value]
     if len(chosen) > 1:
         raise OptionError(f"{' and '.join(chosen)} exclude each other")
     if chosen and args.stream:

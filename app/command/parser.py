@@ -316,10 +316,10 @@ def build_parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
         help="least severe level to log (default info; serve: THALWEG_LOG_LEVEL)",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name, about in _COMMANDS.items():
-        command = commands.add_parser(name, help=about.summary, description=about.description)
+    for name, entry in _COMMANDS.items():
+        command = commands.add_parser(name, help=entry.summary, description=entry.description)
         command.set_defaults(command=name)
-        command.epilog = f"example: {command.prog} {about.example}".rstrip()
+        command.epilog = f"example: {command.prog} {entry.example}".rstrip()
         if argv is None or name in argv:
-            getattr(import_module(f".{about.module}", __package__), f"add_{name}")(command)
+            getattr(import_module(f".{entry.module}", __package__), f"add_{name}")(command)
     return parser

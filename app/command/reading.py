@@ -62,14 +62,14 @@ def announce_compiling() -> None:
         )
 
 
-def log_ends(names: Sequence[str], ends: Sequence[StreamEnd], seconds: float, done: str) -> None:
+def log_ends(names: Sequence[str], ends: Sequence[StreamEnd], seconds: float, message: str) -> None:
     """Log how each stream ended, and the speed.
 
     Args:
         names: of the streams.
         ends: of the streams.
         seconds: that reading took.
-        done: what has been done, such as ``reports written``.
+        message: what has been done, such as ``reports written``.
     """
     log = structlog.get_logger()
     for name, end in zip(names, ends, strict=True):
@@ -85,7 +85,7 @@ def log_ends(names: Sequence[str], ends: Sequence[StreamEnd], seconds: float, do
         if end.completeness is Completeness.UNDECLARED:
             log.debug("a missing end would go unnoticed", hint="Pass --expect-events N")
     total = sum(end.bytes for end in ends)
-    log.info(done, seconds=round(seconds, 3), mb_per_s=round(total / seconds / 1e6, 1))
+    log.info(message, seconds=round(seconds, 3), mb_per_s=round(total / seconds / 1e6, 1))
 
 
 def policy_of(args: argparse.Namespace, **fields: Any) -> Policy:  # noqa: ANN401 - of Policy

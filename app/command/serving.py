@@ -213,13 +213,13 @@ def create(settings: Settings, board: Board, slot: WorkerSlot) -> object:
 
 def import_all() -> None:
     """Import the application in one thread: libraries that start others are told not to."""
-    told = {name: os.environ.get(name) for name in _THREADS}
+    values = {name: os.environ.get(name) for name in _THREADS}
     os.environ.update(_THREADS)
     try:
         for module in ("uvloop", "app.main", "app.server.protocol", "app.server.worker"):
             importlib.import_module(module)
     finally:
-        for name, value in told.items():
+        for name, value in values.items():
             if value is None:
                 del os.environ[name]
             else:

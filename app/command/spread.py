@@ -159,8 +159,8 @@ def add_up(task: Mapping[str, Any]) -> None:
         return
     written = out.with_name(f".{out.name}.{token_hex(8)}")
     with TemporaryDirectory() as scratch:
-        given = {**task["options"], "out": scratch, "partial_out": str(written)}
-        Aggregation(job_of(argparse.Namespace(**given), None)).run()
+        options = {**task["options"], "out": scratch, "partial_out": str(written)}
+        Aggregation(job_of(argparse.Namespace(**options), None)).run()
     os.replace(written, out)  # noqa: PTH105 - so that nobody reads half of it
 
 

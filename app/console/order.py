@@ -66,7 +66,7 @@ def order_of(described: Mapping[str, Any]) -> Order | None:
         _key(each["dataset"], each["options"]): each["count"] for each in described["sources"]
     }
     spec = parse_pipeline({"order": described["spec"]["order"], "stages": [*_bare(stages)]})
-    pipeline = build_pipeline(spec, lambda name, given: CounterSource(counts[_key(name, given)]))
+    pipeline = build_pipeline(spec, lambda key, options: CounterSource(counts[_key(key, options)]))
     batches: list[list[int]] = []
     state, left = pipeline.initial, _LOOKED
     while left > 0 and (step := pipeline.step(state)) is not None:

@@ -59,8 +59,8 @@ def quotas(parts: Parts, caller: Identity) -> list[Row]:
             setting = f"THALWEG_QUOTA_{limit.name.upper()}"
             ratio = max(used.count / max(limit.count, 1), used.nbytes / max(limit.nbytes, 1))
             allowed = f"{limit.count:,}, {shown(limit.nbytes)}"
-            taken = f"{used.count:,}, {shown(used.nbytes)}"
-            found.append(Row(limit.name, allowed, setting, taken, ratio))
+            usage = f"{used.count:,}, {shown(used.nbytes)}"
+            found.append(Row(limit.name, allowed, setting, usage, ratio))
     return found
 
 

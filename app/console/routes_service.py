@@ -77,11 +77,11 @@ async def portfolio(console: Console, caller: IdentityDep, after: After = "") ->
         # Administrators get those of all owners of an id.
         last = page[-1].id if len(page) >= PAGE else None
         found = (run for run in runs.page(caller, "", _RUNS) if not runs.is_expired(run))
-        done = [describe_briefly(run, 0) for run in found if run.state == "done"]
+        finished = [describe_briefly(run, 0) for run in found if run.state == "done"]
         sets = [known.describe() for known in page]
-        for each in (sets, done):
+        for each in (sets, finished):
             each.sort(key=itemgetter("created"), reverse=True)
-        return {"sets": sets, "after": last, "runs": done, "layers": LAYERS.columns}
+        return {"sets": sets, "after": last, "runs": finished, "layers": LAYERS.columns}
 
     return console.pages.answer("portfolio", **await parts.threads.start(look))
 

@@ -399,8 +399,8 @@ class Pipelines:
             self._catalogue.spec(caller, dataset)
         except NotFoundError as e:
             nearest = get_close_matches(dataset[:80], self._catalogue.ids(caller), 1)
-            meant = f": did you mean {nearest[0]!r}?" if nearest else ""
-            detail = f"source: {field}: {e}{meant}"
+            guess = f": did you mean {nearest[0]!r}?" if nearest else ""
+            detail = f"source: {field}: {e}{guess}"
             raise NotFoundError(detail, hint=e.hint, stage=0, field=field) from e
 
     def _view(self, caller: Identity, dataset: str, value: Any) -> OpenView:  # noqa: ANN401 - JSON
