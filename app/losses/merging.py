@@ -150,9 +150,9 @@ class _Source:
     def take_below(self, event: int) -> pa.Table:
         """Remove and return the rows of lower events."""
         cut = int(np.searchsorted(_integers(self.waiting, _EVENT), event))
-        taken = self.waiting.slice(0, cut)
+        result = self.waiting.slice(0, cut)
         self.waiting = self.waiting.slice(cut)
-        return taken
+        return result
 
 
 def _integers(table: pa.Table, name: str) -> Indices:
@@ -193,8 +193,8 @@ def _in_order(parts: Sequence[pa.Table], sources: Sequence[_Source], by: By) -> 
         keys.insert(0, _integers(table, _PERIOD))
     order = np.lexsort(keys)
     by_event = np.argsort(events, kind="stable")
-    same = events[by_event][1:] == events[by_event][:-1]
-    twice = np.flatnonzero(same & (origins[by_event][1:] != origins[by_event][:-1]))
+    equal = events[by_event][1:] == events[by_event][:-1]
+    twice = np.flatnonzero(equal & (origins[by_event][1:] != origins[by_event][:-1]))
     if len(twice):
         first, second = (sources[origins[by_event[twice[0] + k]]].path for k in (0, 1))
         raise InputError(

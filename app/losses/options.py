@@ -247,8 +247,8 @@ _JOINABLE = tuple(name for name in MEDIA_TYPES if name not in _WITHOUT_COLUMNS)
 def _named(query: LossQuery) -> tuple[str, ...]:
     """The inputs of sets and info that the query names, each with its name."""
     options = ("summary_xref", "summary_map", "sets", "summary_info")
-    given = ((option, getattr(query, option)) for option in options)
-    return tuple(f"{option}={value}" for option, value in given if value is not None)
+    values = ((option, getattr(query, option)) for option in options)
+    return tuple(f"{option}={value}" for option, value in values if value is not None)
 
 
 def _check_one_set(form: str, sets: SummarySets) -> None:

@@ -269,10 +269,10 @@ def check_free(paths: Iterable[Path], *, force: bool) -> None:
     Raises:
         OptionError: there is one.
     """
-    taken = next((path for path in paths if not force and path.is_file()), None)
-    if taken is not None:
+    file = next((path for path in paths if not force and path.is_file()), None)
+    if file is not None:
         hint = "Give --force to replace it, or another --out"
-        raise OptionError(f"{taken} exists", hint=hint)
+        raise OptionError(f"{file} exists", hint=hint)
 
 
 def is_special(path: Path) -> bool:

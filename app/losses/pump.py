@@ -130,7 +130,7 @@ class Pump(Generic[T]):
     hurry: Callable[[int, float], None]
     _slow_since: float = field(default_factory=time.monotonic, init=False)
     _slow_bytes: int = field(default=0, init=False)
-    _taken: list[mmap.mmap] = field(default_factory=list, init=False)
+    _maps: list[mmap.mmap] = field(default_factory=list, init=False)
     _reader: ThreadReader | None = field(default=None, init=False)
     _buffer: memoryview = field(default=_NOTHING, init=False)
     _parsed: int = field(default=0, init=False)
@@ -169,7 +169,7 @@ class Pump(Generic[T]):
             if not goes_on or stop.done():
                 received = await self._read(stop)
                 if received == _QUIET:
-                    if self._taken:
+                    if self._maps:
                         self._give_back()
                     self._buffer = _NOTHING
                     continue
@@ -182,7 +182,7 @@ class Pump(Generic[T]):
             goes_on = await self._parse(view, count)
             await self._gather(self._parsed - before)
             is_full, view = count == len(view), _NOTHING
-            if not self._taken:
+            if not self._maps:
                 if count < _FEW_BYTES:
                     self._buffer = _NOTHING
                 if is_full:
@@ -194,7 +194,7 @@ class Pump(Generic[T]):
             # The turn before ended for its time, and nothing more has come.
             return
         was_small, self._was_small = self._was_small, count < _MUCH_BYTES
-        if was_small and self._was_small and self._taken and not self._body.complete:
+        if was_small and self._was_small and self._maps and not self._body.complete:
             await asyncio.sleep(_GATHER_SECONDS)
 
     def _room(self) -> memoryview:
@@ -241,20 +241,20 @@ class Pump(Generic[T]):
     def _take(self) -> None:
         """Become fast, if there are buffers left."""
         with contextlib.suppress(BusyError, ShareExceededError):
-            self._taken = self._buffers.take(self._owner, 1)
+            self._maps = self._buffers.take(self._owner, 1)
             self.lent(1)
-            self._buffer = memoryview(self._taken[0])
+            self._buffer = memoryview(self._maps[0])
             self._reader = self._body.in_thread()
 
     def _give_back(self) -> None:
         """Become slow; no thread may be using the buffer."""
         self._slow_since, self._slow_bytes = time.monotonic(), 0
-        taken, self._taken, self._buffer = self._taken, [], _NOTHING
+        maps, self._maps, self._buffer = self._maps, [], _NOTHING
         if self._reader is not None:
             self._reader.close()
             self._reader = None
-        if taken:
-            self._buffers.give_back(self._owner, taken)
+        if maps:
+            self._buffers.give_back(self._owner, maps)
             self.lent(-1)
 
     def _judge(self, count: int) -> None:
@@ -266,7 +266,7 @@ class Pump(Generic[T]):
         self._slow_bytes += count
         now = time.monotonic()
         if now - self._slow_since >= _JUDGED_SECONDS:
-            if not self._taken:
+            if not self._maps:
                 self.hurry(self._slow_bytes, now - self._slow_since)
             self._slow_since, self._slow_bytes = now, 0
 

@@ -65,9 +65,9 @@ class SummaryColumns:
     """
 
     def __init__(self, info: SummaryInfo, report: Report) -> None:
-        taken = {column.name for column in report.columns}
+        names = {column.name for column in report.columns}
         for name in info.columns:
-            if name in taken:
+            if name in names:
                 raise InputError(
                     f"{report.name.upper()} has a column {name!r} already",
                     hint="Rename it in the summary info",

@@ -248,12 +248,12 @@ class RunAggregation:
     ) -> Analyses:
         request = next(r for r in self._directory.requests(losses) if r.set_id == set_id)
         reports: Sequence[str] = request.reports
-        given: Mapping[str, Any] = self._directory.inputs(request, losses).to_dict()
+        inputs: Mapping[str, Any] = self._directory.inputs(request, losses).to_dict()
         if isinstance(files, ChunkFiles):
-            reports, given = files.reports(request, given)
+            reports, inputs = files.reports(request, inputs)
             resources = replace(resources, on_merged=files.exchange(losses, request))
         options = {"policy": policy, "options": request.options, "resources": resources}
-        return Analyses(reports, {**given, **options})
+        return Analyses(reports, {**inputs, **options})
 
 
 class _Progress:
@@ -262,12 +262,12 @@ class _Progress:
     def __init__(self, log: Any) -> None:  # noqa: ANN401 - structlog's
         self._log = log
         self._now = Progress(None)
-        self._told = time.monotonic()
+        self._last = time.monotonic()
 
     def __call__(self, now: Progress) -> None:
         self._now = now
-        if time.monotonic() - self._told >= _PROGRESS_SECONDS:
-            self._told = time.monotonic()
+        if time.monotonic() - self._last >= _PROGRESS_SECONDS:
+            self._last = time.monotonic()
             self.tell()
 
     def tell(self) -> None:

@@ -118,8 +118,8 @@ class ChunkFiles:
         names = list(dict.fromkeys(OUTPUTS[name].report for name in _row_outputs(request)))
         if run_outputs(request):
             names.append(_SUMS_ONLY)
-        taken = taken_inputs(REPORTS[name] for name in names)
-        return names, {name: value for name, value in inputs.items() if name in taken}
+        used = taken_inputs(REPORTS[name] for name in names)
+        return names, {name: value for name, value in inputs.items() if name in used}
 
     def exchange(self, losses: Losses, request: SetRequest) -> Exchange | None:
         """What writes the sums of a set; None without outputs of the whole run."""

@@ -289,8 +289,8 @@ class _TablePair:
         counted = [np.column_stack([side.keys, side.repetitions()]) for side in self.sides()]
         both = np.concatenate(counted)
         order = np.lexsort(both.T[::-1])
-        same = (np.diff(both[order], axis=0) == 0).all(axis=1)
-        first, second = order[:-1][same], order[1:][same]
+        equal = (np.diff(both[order], axis=0) == 0).all(axis=1)
+        first, second = order[:-1][equal], order[1:][equal]
         return np.minimum(first, second), np.maximum(first, second) - len(self._a)
 
     def _differing(self, rows_a: Indices, rows_b: Indices) -> npt.NDArray[np.bool_]:
@@ -307,8 +307,8 @@ class _TablePair:
     def _is_close(self, name: str, rows_a: Indices, rows_b: Indices) -> npt.NDArray[np.bool_]:
         a, b = self._a.values[name][rows_a], self._b.values[name][rows_b]
         if name not in self._decimals:
-            same: npt.NDArray[np.bool_] = a.astype(str) == b.astype(str)
-            return same
+            equal: npt.NDArray[np.bool_] = a.astype(str) == b.astype(str)
+            return equal
         noise: Any = 1.01 * 10.0 ** -self._decimals[name]
         if name == "SDLoss":
             noise = noise + _FLOAT32 * np.abs(self._a.values["MeanLoss"][rows_a])
@@ -341,10 +341,10 @@ class _TablePair:
         if not np.array_equal(self._a.keys[:, :3], self._b.keys[:, :3]):
             return False
         rows = np.arange(len(self._a))
-        same = np.isclose(
+        equal = np.isclose(
             self._a.keys[:, 3], self._b.keys[:, 3], rtol=self._tolerance, atol=PRINTED
         )
-        return bool(same.all()) and not self._differing(rows, rows).any()
+        return bool(equal.all()) and not self._differing(rows, rows).any()
 
     def _differs_by_ties(self, touched: Floats, *, weighted: bool) -> bool:
         """Whether the order of ties can explain how some curves differ.

@@ -203,13 +203,13 @@ class RunDirectory:
     def _input_paths(self, request: SetRequest, losses: Losses) -> dict[str, Path]:
         reports = [REPORTS[name] for name in request.reports]
         needed = {need.name for report in reports for need in report.needs}
-        taken = taken_inputs(reports)
+        used = taken_inputs(reports)
         if not request.at_return_periods:
-            taken.discard("return_periods")
-        elif "return_periods" in taken:
+            used.discard("return_periods")
+        elif "return_periods" in used:
             needed.add("return_periods")
         found: dict[str, Path] = {}
-        for name in taken:
+        for name in used:
             path = self._input_path(name)
             if path is not None:
                 found[name] = path

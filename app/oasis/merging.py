@@ -52,9 +52,9 @@ class _Head(Generic[_P]):
 
     def take(self, count: int) -> tuple[Keys, Any]:
         """Remove and return the first rows."""
-        taken = (self.maxima[:count], self.rows[:count])
+        result = (self.maxima[:count], self.rows[:count])
         self.maxima, self.rows = self.maxima[count:], self.rows[count:]
-        return taken
+        return result
 
 
 def merge(
@@ -75,16 +75,16 @@ def merge(
             return
         limit = min(int(head.maxima[-1]) for head in waiting)
         holder = next(head for head in waiting if int(head.maxima[-1]) == limit)
-        taken = []
+        parts = []
         up_to_limit = True
         for head in waiting:
             side: Literal["left", "right"] = "right" if up_to_limit else "left"
             count = int(np.searchsorted(head.maxima, limit, side=side))
             if count:
-                taken.append(head.take(count))
+                parts.append(head.take(count))
             up_to_limit = up_to_limit and head is not holder
-        maxima = np.concatenate([keys for keys, _ in taken])
-        yield reorder([rows for _, rows in taken], np.argsort(maxima, kind="stable"))
+        maxima = np.concatenate([keys for keys, _ in parts])
+        yield reorder([rows for _, rows in parts], np.argsort(maxima, kind="stable"))
 
 
 def join_rows(parts: Sequence[npt.NDArray[Any]], order: Keys) -> npt.NDArray[Any]:

@@ -101,16 +101,16 @@ def _run(directory: RunDirectory, losses: Losses, policy: Policy) -> dict[str, A
     options += ["--negative", policy.negative, "--sample-order", policy.sample_order]
     options += _arguments(own)
     periods = files.pop("return_periods", None)
-    given = dict(files)
+    inputs = dict(files)
     if own.at_return_periods:
-        given["return_periods"] = _found(periods)
+        inputs["return_periods"] = _found(periods)
     identity = hashlib.blake2b(directory.digest(losses).encode(), digest_size=16)
     identity.update(repr((VERSION, options, variants)).encode())
     return {
         "name": losses.name,
         "perspective": losses.perspective,
         "digest": identity.hexdigest(),
-        "create": [*options, *_file_arguments(given)],
+        "create": [*options, *_file_arguments(inputs)],
         "variants": [
             _variant(tables, options, _found(periods) if options.at_return_periods else None)
             for options in variants

@@ -104,10 +104,10 @@ def _groups(
     for set_id in requested:
         paths = tuple(option.path for option in summaries if option.set_id == set_id)
         if not paths:
-            what = f"{losses.name}_S{set_id}" if summaries else losses.name
+            label = f"{losses.name}_S{set_id}" if summaries else losses.name
             raise InputError(
-                f"the settings ask for outputs of {what}, but no stream of it is named",
-                hint=f"Name it with --stream {what}=FILE",
+                f"the settings ask for outputs of {label}, but no stream of it is named",
+                hint=f"Name it with --stream {label}=FILE",
                 source=directory.settings.source,
             )
         groups.append(StreamGroup(losses, set_id, paths))

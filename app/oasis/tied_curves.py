@@ -70,8 +70,8 @@ class TiedCurves:
             return False
         # The last point of a tie, which is defined, has the lowest return period.
         inside = np.append(False, self._close(ties[1:], ties[:-1]))
-        same = self._close(self.a.periods, self.b.periods)
-        return bool(self._close(self.a.losses, self.b.losses).all() and (same | inside).all())
+        equal = self._close(self.a.periods, self.b.periods)
+        return bool(self._close(self.a.losses, self.b.losses).all() and (equal | inside).all())
 
     def tied_at_returns(self) -> bool:
         """Whether ties can explain how curves read at return periods differ."""

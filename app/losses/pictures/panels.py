@@ -58,15 +58,15 @@ def choose_unit(maxima: Iterable[float], currency: str | None) -> Unit:
     return Unit(divisor, name and f"{name}s")
 
 
-def ticks_within(low: float, high: float, about: int = 5) -> list[float]:
+def ticks_within(low: float, high: float, most: int = 5) -> list[float]:
     """Round numbers within a range, evenly spaced.
 
     Args:
         low: start of the axis.
         high: its end, above the start.
-        about: how many steps to fit in at the most.
+        most: how many steps to fit in at the most.
     """
-    raw = (high - low) / about
+    raw = (high - low) / most
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in _STEPS if factor * power >= raw * (1 - 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)

@@ -194,10 +194,10 @@ def run_params(analysis_settings, kwargs):
         "model_df_engine": kwargs.get("model_df_engine") or kwargs.get("df_engine"),
         "_get_getmodel_cmd": getmodel_command(analysis_settings, kwargs),
     }
-    given = {**kwargs, **renamed}
-    given = {name: value for name, value in given.items() if value is not None}
-    given.pop("custom_gulcalc_cmd", None)  # in _get_getmodel_cmd
-    params = bash.bash_params(analysis_settings, **only(bash.bash_params, **given))
+    options = {**kwargs, **renamed}
+    options = {name: value for name, value in options.items() if value is not None}
+    options.pop("custom_gulcalc_cmd", None)  # in _get_getmodel_cmd
+    params = bash.bash_params(analysis_settings, **only(bash.bash_params, **options))
     for name in ("analysis_pk", "socket_server_size", "socket_server_port"):
         params[name] = kwargs.get(name)
     return params

@@ -351,10 +351,10 @@ def told(status, command, name=None):
     """A sentence about the end of a process, whose status may tell the number of a signal."""
     status = SIGNALLED - status if status > SIGNALLED else status
     name = name or os.path.basename((command.lstrip("({ ").split() or ["a process"])[0])
-    how = f"ended with status {status}"
+    ending = f"ended with status {status}"
     if status < 0:
-        how = f"was killed by signal {-status} ({signal.Signals(-status).name})"
-    return f"{name} {how}, so no stream after it is complete: {command}"
+        ending = f"was killed by signal {-status} ({signal.Signals(-status).name})"
+    return f"{name} {ending}, so no stream after it is complete: {command}"
 
 
 def log_lines(file, said):

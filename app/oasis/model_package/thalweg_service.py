@@ -87,12 +87,12 @@ def call(command):
     Raises:
         CalledProcessError: it failed; ``output`` is what it said, in bytes, as Oasis needs it.
     """
-    done = subprocess.run(command, capture_output=True, check=False)
-    if done.returncode != 0:
-        said = done.stderr + done.stdout
+    result = subprocess.run(command, capture_output=True, check=False)
+    if result.returncode != 0:
+        said = result.stderr + result.stdout
         logger.error("%s", said.decode(errors="replace").rstrip())
-        raise subprocess.CalledProcessError(done.returncode, command, output=said)
-    return done.stdout.decode()
+        raise subprocess.CalledProcessError(result.returncode, command, output=said)
+    return result.stdout.decode()
 
 
 class ServiceRuns:
