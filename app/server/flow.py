@@ -194,7 +194,7 @@ class Spread:
     """
 
     def __init__(self) -> None:
-        self._made = 0
+        self._calls = 0
         """Calls made in this turn."""
         self._waiting: OrderedDict[Hashable, deque[Callable[[], object]]] = OrderedDict()
         """By caller; whose turn is next comes first."""
@@ -209,20 +209,20 @@ class Spread:
             caller: for whom; calls for one caller are made in order.
             function: must not raise.
         """
-        if self._made < PER_TURN and not self._waiting:
+        if self._calls < PER_TURN and not self._waiting:
             self._count(loop)
             function()
         else:
             self._waiting.setdefault(caller, deque()).append(function)
 
     def _count(self, loop: asyncio.AbstractEventLoop) -> None:
-        if not self._made:
+        if not self._calls:
             loop.call_soon(self._next_turn, loop)
-        self._made += 1
+        self._calls += 1
 
     def _next_turn(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._made = 0
-        while self._waiting and self._made < PER_TURN:
+        self._calls = 0
+        while self._waiting and self._calls < PER_TURN:
             self._count(loop)
             caller, functions = self._waiting.popitem(last=False)
             function = functions.popleft()

@@ -52,8 +52,8 @@ def raise_malloc_thresholds() -> str | None:
     mallopt.argtypes = (ctypes.c_int, ctypes.c_int)
     mallopt.restype = ctypes.c_int
     settings = {_M_MMAP_THRESHOLD: _MMAP_BYTES, _M_TRIM_THRESHOLD: _TRIM_BYTES, _M_ARENA_MAX: 1}
-    done = [mallopt(*setting) for setting in settings.items()]
-    return None if all(done) else "mallopt refused the settings"
+    results = [mallopt(*setting) for setting in settings.items()]
+    return None if all(results) else "mallopt refused the settings"
 
 
 def give_back() -> None:

@@ -126,22 +126,22 @@ class BodyProtocol(Leaving):
         client = _address(transport, "peername")
         self._client = None if client is None or client[1] is None else (client[0], client[1])
         self._peer = None if self._client is None else self._client[0]
-        given = self.given
-        refusal = self.connected.add(self._peer) if given is None else given.text or None
+        message = self.given
+        refusal = self.connected.add(self._peer) if message is None else message.text or None
         seconds = self.limits.write_idle_seconds
         self.watch = WriteWatch(transport, self.loop, seconds, self._on_stalled_write)
-        if given is not None:
+        if message is not None:
             self._is_expected = True
-            self._held, given.octets = given.octets, b""
+            self._held, message.octets = message.octets, b""
         if refusal is None:
             if self._held:
                 self.loop.call_soon(self._parse_held)
-            elif given is not None and given.seconds:
-                left = self.limits.header_seconds - given.seconds
+            elif message is not None and message.seconds:
+                left = self.limits.header_seconds - message.seconds
                 self._set_timer("head", left, self._on_slow_head)
             else:
                 self._set_timer("idle", self.limits.header_seconds, self._on_idle)
-        elif given is not None or self.connected.may_linger:
+        elif message is not None or self.connected.may_linger:
             self.refuse(_refusal(refusal, self.limits))
         else:
             transport.abort()

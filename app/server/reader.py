@@ -316,10 +316,10 @@ class SocketBody(asyncio.BufferedProtocol):
         self._waiter = self._owner.loop.create_future()
         self._watch_idle()
         self._owner.read_body(self)
-        taken = False
+        is_read = False
         try:
             await self._waiter
-            taken = True
+            is_read = True
         finally:
             spill = self._target
             self._waiter = self._target = None
@@ -328,7 +328,7 @@ class SocketBody(asyncio.BufferedProtocol):
                 self._few_timer = None
             self._owner.flow.pause_reading()
             filled, self._filled = self._filled, 0
-            if filled and spill is not None and (not taken or view is None):
+            if filled and spill is not None and (not is_read or view is None):
                 # Bytes that arrived for a cancelled reader must not be lost.
                 self._raw = memoryview(bytes(spill[:filled]))
         if not filled or self._raw or view is None:

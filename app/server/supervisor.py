@@ -272,8 +272,8 @@ class Supervisor:
                 for place in running:
                     place.tell(signal.SIGKILL)
                 deadline += self._stop_seconds
-            told = [] if self.wiring is None else self.wiring.sources
-            _wait(wake, [*told, *(place.end for place in running)], _TICK)
+            sources = [] if self.wiring is None else self.wiring.sources
+            _wait(wake, [*sources, *(place.end for place in running)], _TICK)
 
     def _running(self) -> list[Place]:
         self._reap()

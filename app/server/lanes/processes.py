@@ -268,9 +268,9 @@ class Processes:
     def _handle(self, process: _Process, message: Message) -> None:
         peer = message.peer or None
         if message.kind == TAKEN:
-            taken = process.offered.popleft().message
-            if taken.sock is not None:
-                taken.sock.close()
+            original = process.offered.popleft().message
+            if original.sock is not None:
+                original.sock.close()
         elif message.kind == MOVE and message.sock is not None:
             take_one(process.peers, peer)
             moved = Message(GIVE, peer=message.peer, octets=message.octets, sock=message.sock)

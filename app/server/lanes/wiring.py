@@ -95,13 +95,13 @@ class Wiring:
             OSError: the system has no room for it.
         """
         source = None if slot is self._board.acceptor else self._source(slot)
-        ours, theirs = make_pair()
-        self._controls[slot] = ours
-        with theirs:
+        own, other = make_pair()
+        self._controls[slot] = own
+        with other:
             if source is not None:
                 self._forkers[slot] = source
                 try:
-                    send(self._controls[source], Message(FORK, str(slot.index), sock=theirs))
+                    send(self._controls[source], Message(FORK, str(slot.index), sock=other))
                 except (BrokenPipeError, ConnectionResetError):
                     # It has ended a moment ago.
                     self.forget(source)
@@ -110,7 +110,7 @@ class Wiring:
                     self.forget(slot)
                     return self.start(slot, close)
                 return None
-            pid = fork(lambda: self._run(slot, theirs), close)
+            pid = fork(lambda: self._run(slot, other), close)
         if slot is self._board.acceptor:
             for worker in self._board.workers:
                 self._connect(worker)
