@@ -67,8 +67,8 @@ class ProblemError(ThalwegError):
     def said(self, hint: str | None) -> str:
         """What is wrong and where, and what to do about it."""
         stage = self.problem.get("stage")
-        told = f"(stage {stage}," in self.detail
-        known = {"byte": self.offset, "event": self.event, "stage": None if told else stage}
+        is_named = f"(stage {stage}," in self.detail
+        known = {"byte": self.offset, "event": self.event, "stage": None if is_named else stage}
         places = ", ".join(f"{name} {at}" for name, at in known.items() if at is not None)
         field = str(self.problem.get("field") or "")
         places += f", {field}" if places and field not in self.detail else ""
@@ -120,8 +120,8 @@ class ProducerFailed(ThalwegError):  # noqa: N818 - says what happened
     def __init__(self, command: str, returncode: int) -> None:
         self.command = command
         self.returncode = returncode
-        how = f"exit code {returncode}" if returncode >= 0 else f"signal {-returncode}"
-        super().__init__(f"{command} ended with {how}: its output may be incomplete")
+        ending = f"exit code {returncode}" if returncode >= 0 else f"signal {-returncode}"
+        super().__init__(f"{command} ended with {ending}: its output may be incomplete")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.command, self.returncode)

@@ -161,10 +161,10 @@ def spec_of(text: str, example: str = "", instead: str = "") -> dict[str, Any]:
     inline = text.lstrip().startswith(("{", "["))
     if not inline and not Path(text).exists():
         absent = f"there is no file {text[:80]!r}: give JSON, or a file of it"
-        there = [str(path) for path in Path(text).parent.glob("*")]
-        nearest = get_close_matches(str(Path(text)), there, 1)
-        meant = f"Did you mean {nearest[0]}?" if nearest else example or instead
-        raise ValueError(f"{absent}. {meant}")
+        paths = [str(path) for path in Path(text).parent.glob("*")]
+        nearest = get_close_matches(str(Path(text)), paths, 1)
+        guess = f"Did you mean {nearest[0]}?" if nearest else example or instead
+        raise ValueError(f"{absent}. {guess}")
     name, example = "what is given" if inline else text, example and f". {example}"
     try:
         value = json.loads(text if inline else Path(text).read_bytes(), object_pairs_hook=_once)

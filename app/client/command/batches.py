@@ -88,7 +88,7 @@ def _batches(args: argparse.Namespace, client: Client) -> None:
 
 
 def _read(args: argparse.Namespace, pipeline: Pipeline, after: str | None) -> None:
-    done = 0
+    number = 0
     with (
         FileGroups(args.token_file) as files,
         warnings.catch_warnings(action="ignore"),
@@ -109,12 +109,12 @@ def _read(args: argparse.Namespace, pipeline: Pipeline, after: str | None) -> No
             sys.stdout.flush()
             # Last: after a kill the batch comes again rather than getting lost.
             files.follow(batch.token)
-            done += 1
+            number += 1
     if not args.quiet:
-        last = ", the last of the pipeline" if done else ": the token is at the end"
-        ended = last if batches.data_finished and (done or after is not None) else ""
+        last = ", the last of the pipeline" if number else ": the token is at the end"
+        ended = last if batches.data_finished and (number or after is not None) else ""
         known = pipeline.info.get("notes", ())
-        say("; ".join([f"{done} batches{ended}", *(n for n in batches.notes if n not in known)]))
+        say("; ".join([f"{number} batches{ended}", *(n for n in batches.notes if n not in known)]))
 
 
 def _begin(args: argparse.Namespace, pipeline: Pipeline, after: str | None) -> None:

@@ -208,8 +208,8 @@ def stopped(bar: Bar | None, state: str | None, *, error_tells: bool = False) ->
             say(f"{state} is of something else: remove it to start over")
     elif not isinstance(error, StateError):
         is_fault = isinstance(error, ProblemError) and error.offset is not None
-        when = ", once the fault is mended" if is_fault else ""
-        say(f"progress is saved in {state}: the same command resumes from there{when}")
+        suffix = ", once the fault is mended" if is_fault else ""
+        say(f"progress is saved in {state}: the same command resumes from there{suffix}")
 
 
 class Bar:

@@ -153,8 +153,8 @@ def _stages(args: argparse.Namespace, client: Client) -> None:
     lines += [f"  {name:11} {text}" for name, text in stage["options"].items()]
     lines += ["", f"  {json.dumps(stage['example'])}"]
     for name, function in stage.get("functions", {}).items():
-        given = "; ".join(f"{argument}: {text}" for argument, text in function["args"].items())
-        lines += ["", f"  {name}: {function['about']}", f"    args: {given or 'none'}"]
+        parts = "; ".join(f"{argument}: {text}" for argument, text in function["args"].items())
+        lines += ["", f"  {name}: {function['about']}", f"    args: {parts or 'none'}"]
         lines.append(f"    such as {json.dumps(function['example'])}")
     sys.stdout.write("\n".join(lines) + "\n")
 
@@ -180,10 +180,10 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     if unknown:
         known = set(re.findall(r"--([a-z-]+)", args.parser.format_help()))
         nearest = get_close_matches(unknown[0].partition("=")[0].lstrip("-"), known, 1)
-        meant = _MEANT.get(unknown[0].partition("=")[0]) or (
+        guess = _MEANT.get(unknown[0].partition("=")[0]) or (
             f"Did you mean --{nearest[0]}?" if nearest else args.parser.description or ""
         )
-        args.parser.error(f"there is no option {unknown[0]}. {meant}".rstrip(". "))
+        args.parser.error(f"there is no option {unknown[0]}. {guess}".rstrip(". "))
     # Words after an option, which argparse takes to have been left out before it.
     name = next((name for name in ("value", "reduction", "file") if hasattr(args, name)), None)
     if rest and name is not None and isinstance(getattr(args, name), list):

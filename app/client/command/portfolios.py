@@ -151,14 +151,14 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
     new_command(group, "show", _show, "print the description of a loss set", _SET)
     new_command(group, "delete", _delete, "delete a loss set; its run stays", _SET)
     layers = ("layers, as JSON", Path)
-    asked: Options = {
+    options: Options = {
         **_SETS,
         "--report": ("default summary", {"choices": _REPORTS, "default": "summary"}),
         "--programme FILE": layers,
         **_QUERY,
         **_answered(FORMATS),
     }
-    new_command(group, "query", _query, "answer a question about loss sets", asked)
+    new_command(group, "query", _query, "answer a question about loss sets", options)
     priced = {"programme FILE": layers, **_SETS, **_PRICE, **_answered(FORMATS[:5])}
     text = "print what the layers of a programme are expected to cost"
     new_command(group, "price", _price, text, priced)
@@ -268,8 +268,8 @@ def _filter(args: argparse.Namespace) -> Mapping[str, Any]:
     dimensions: dict[str, list[str]] = {}
     exclude: dict[str, list[str]] = {}
     for name, value in map(_pair, args.where):
-        of = exclude if name.endswith("!") else dimensions
-        of.setdefault(name.removesuffix("!"), []).append(value)
+        target = exclude if name.endswith("!") else dimensions
+        target.setdefault(name.removesuffix("!"), []).append(value)
     return {"dimensions": dimensions, "exclude": exclude, **given(args, ("events", "months"))}
 
 

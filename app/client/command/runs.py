@@ -172,8 +172,8 @@ def _progress(run: Run, streams: Sequence[Stream]) -> list[str]:
     notes = (with_options(note) for note in run.document.get("notes", ()))
     lines = [_described(run), *(f"  {text}" for text in (*_lacking(run), *notes))]
     for variant, reports in _variants(run).items():
-        done = run.document.get("results", {}).get(variant, {}).get("reports", ())
-        listed = (name if name in done else f"{name} (computing)" for name in reports)
+        ready = run.document.get("results", {}).get(variant, {}).get("reports", ())
+        listed = (name if name in ready else f"{name} (computing)" for name in reports)
         lines.append(f"  variant {variant}: {', '.join(listed) or 'failed'}")
     expected = run.document.get("options", {}).get("partitions")
     if expected is not None:
@@ -181,8 +181,8 @@ def _progress(run: Run, streams: Sequence[Stream]) -> list[str]:
         begun = f", {len(streams) - complete} begun" if len(streams) > complete else ""
         lines.append(f"  {complete} of {expected} partitions complete{begun}")
     for stream in streams:
-        of = "" if stream.length is None else f" of {stream.length:,}"
-        text = f"  partition {stream.partition}: {stream.state}, {stream.offset:,}{of} bytes"
+        total = "" if stream.length is None else f" of {stream.length:,}"
+        text = f"  partition {stream.partition}: {stream.state}, {stream.offset:,}{total} bytes"
         fault = f": {stream.fault.get('detail')}" if stream.fault else ""
         lines.append(f"{text}, {stream.events:,} events{fault}")
     return lines

@@ -54,12 +54,12 @@ def begin(
     marker = StateFile(None if folder is None else folder / _MARKER, "thalweg_begun")
     found = marker.load(dict) or {}
     begun = command.items() <= found.items()
-    taken = next((path for path in paths if path.is_file()), None)
-    if taken is not None and not (begun or force):
+    file = next((path for path in paths if path.is_file()), None)
+    if file is not None and not (begun or force):
         names = {"pipeline", "rank", "world"} & found.keys() & command.keys()
         others = [f", of {name} {found[name]}" for name in names if found[name] != command[name]]
         other = min(others, default="")
-        raise ValueError(f"{taken} exists{other}: give --force to replace it, or another -o")
+        raise ValueError(f"{file} exists{other}: give --force to replace it, or another -o")
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
     marker.save(command)

@@ -61,10 +61,10 @@ def _free_partitions(args: argparse.Namespace, client: Client) -> list[int]:
         if (state := StateFile(path, MEMBER).load(UploadState.parse)) and state.run == args.id
     ]
     streams = client.runs.streams(args.id)
-    taken = {stream.partition for stream in streams}
+    used = {stream.partition for stream in streams}
     named = [int(found[1]) for file in args.file if (found := _NUMBERED.search(file))]
     by_name = len(args.file) == len(set(named) - {0}) > 0
-    free = (number for number in itertools.count(1) if number not in taken)
+    free = (number for number in itertools.count(1) if number not in used)
     partitions: list[int] = []
     for i, file in enumerate(args.file or [None]):
         left = [stream for stream in streams if stream.partition not in partitions]
@@ -86,7 +86,7 @@ def _free_partitions(args: argparse.Namespace, client: Client) -> list[int]:
     expected = run.document.get("options", {}).get("partitions")
     if expected is not None and max(partitions) > expected and run.state != "done":
         raise ValueError(
-            f"the run has {expected} partitions, and streams of {len(taken)}: --partition N"
+            f"the run has {expected} partitions, and streams of {len(used)}: --partition N"
             " --replace uploads one anew"
         )
     complete = {stream.id for stream in streams if stream.complete}

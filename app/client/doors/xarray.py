@@ -49,8 +49,8 @@ class _Frames:
         selection: Any = {**self._options, **self._selection(nav), "sig": sig}
         values = self._dataset.view(**selection).read()
         values = values.reshape([*map(len, nav), *values.shape[-len(sig) :]])
-        for number, (axis, of) in enumerate(zip(at, wanted, strict=True)):
-            places = np.searchsorted(of, axis) if number < scan else axis - of[0]
+        for number, (axis, positions) in enumerate(zip(at, wanted, strict=True)):
+            places = np.searchsorted(positions, axis) if number < scan else axis - positions[0]
             if not np.array_equal(places, np.arange(values.shape[number])):
                 values = values.take(np.atleast_1d(places), number)
         return values.reshape(shape)
@@ -118,14 +118,14 @@ class ThalwegBackend(BackendEntrypoint):
                 positions of the scan have no frame.
             ThalwegError: the service refused, or could not be reached.
         """
-        given: Any = {
+        choices: Any = {
             "dtype": dtype,
             "casting": casting,
             "corrections": corrections,
             "sync_offset": sync_offset,
             "missing": missing,
         }
-        options = {name: value for name, value in given.items() if value is not None}
+        options = {name: value for name, value in choices.items() if value is not None}
         opened = open_address(filename_or_obj, key, timeout, retries)
         try:
             found = _described(opened, options)

@@ -105,7 +105,7 @@ class AsyncPosting(AsyncResumable[Item]):
         self._rows = 0
         # Ids that no row has had so far; none are known where not all rows came to an end.
         self._missing: Mapping[str, str] | None = None if start.token is None else {}
-        self._taken, self._unexposed = start.offset, 0
+        self._mark, self._unexposed = start.offset, 0
 
     @property
     def position(self) -> tuple[str | None, int, int]:
@@ -134,7 +134,7 @@ class AsyncPosting(AsyncResumable[Item]):
             await self._leave_duplex()
         if not self._inputs_stored:
             await self._store_inputs()
-        if self._taken != self.offset:
+        if self._mark != self.offset:
             self._missing = {}
         sending = await self._next_part() if self._mode == "parts" else self._rest()
         try:
@@ -207,7 +207,7 @@ class AsyncPosting(AsyncResumable[Item]):
     def _take_end(self, sending: _Sending) -> None:
         end = self._answered
         assert end is not None  # noqa: S101 - its answer was read
-        self.events, self._taken = end.events, self.offset
+        self.events, self._mark = end.events, self.offset
         missing, self._unexposed = end.missing_ids, self._unexposed + end.blocks_without_exposure
         self._missing = missing if self._missing is None else common_ids(self._missing, missing)
         if end.reason == "complete":

@@ -296,17 +296,17 @@ def reports_of(names: str | Iterable[str]) -> tuple[str, ...]:
     return reports
 
 
-def check_names(given: Iterable[str], known: Iterable[str], noun: str = "option") -> None:
+def check_names(names: Iterable[str], known: Iterable[str], noun: str = "option") -> None:
     """Refuse an option or another noun that there is not, and tell the nearest.
 
     Raises:
         TypeError: there is none of this name.
     """
-    unknown = min(set(given).difference(known), default=None)
+    unknown = min(set(names).difference(known), default=None)
     if unknown is not None:
         nearest = get_close_matches(unknown, known, 1)
-        meant = f". Did you mean {nearest[0]}?" if nearest else ""
-        raise TypeError(f"there is no {noun} {unknown}{meant}")
+        guess = f". Did you mean {nearest[0]}?" if nearest else ""
+        raise TypeError(f"there is no {noun} {unknown}{guess}")
 
 
 def numbers_of(name: str, value: object) -> list[float]:

@@ -220,8 +220,8 @@ class BufferedSource(Source):
         while self._window.stop < offset:
             self.fill(min(self._window.stop + BLOCK, offset))
             if self._ended and self._window.stop < offset:
-                came = self._window.stop
-                raise SourceError(f"{self.name} has {came} bytes, but {offset} were read before")
+                size = self._window.stop
+                raise SourceError(f"{self.name} has {size} bytes, but {offset} were read before")
             self.release(offset)
         self.release(offset)
         if passed not in {None, self.passed()}:

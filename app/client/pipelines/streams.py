@@ -208,13 +208,13 @@ class Lanes(Closing):
             self._lanes.append(_Lane(channel, stream))
         self.first = self._lanes[0].stream
         """Whose profile and notes stand for those of all."""
-        self._taken = 0
+        self._index = 0
         self._left: float | None = None
 
     @property
     def data_finished(self) -> bool:
         """Whether no batch follows those taken, as far as is known."""
-        return self._lanes[self._taken % self._count].data_finished
+        return self._lanes[self._index % self._count].data_finished
 
     def take(self) -> Batch | EpochEnd | None:
         """The next batch, or of a single stream also the end of an epoch; None at the end."""
@@ -223,12 +223,12 @@ class Lanes(Closing):
         if self._left is None and self._count > 1:
             for lane in self._lanes:
                 lane.read_ahead(1)  # so that the service begins with all of them
-        lane = self._lanes[self._taken % self._count]
+        lane = self._lanes[self._index % self._count]
         item = lane.take()
         while isinstance(item, EpochEnd) and self._count > 1:
             item = lane.take()
         if item is not None:
-            self._taken += 1
+            self._index += 1
         if is_busy and self._depth:
             for each in self._lanes:
                 each.read_ahead(self._depth)

@@ -90,9 +90,9 @@ class AsyncPortfolios(AsyncCalls):
         query: dict[str, Any] = {"form": form, **options}
         async with self._connector.channel() as channel:
             data = await channel.work(partial(input_bytes, "table", table))
-            for given in ("occurrence", "periods", "summary_info"):
-                if query.get(given) is not None:
-                    query[given] = await digest_of(self._connector, given, query[given])
+            for key in ("occurrence", "periods", "summary_info"):
+                if query.get(key) is not None:
+                    query[key] = await digest_of(self._connector, key, query[key])
             return LossSet.parse(
                 (await channel.call(requests.table_request(name, data, query))).json()
             )

@@ -91,9 +91,9 @@ class Portfolios(Calls):
         query: dict[str, Any] = {"form": form, **options}
         with self._connector.channel() as channel:
             data = channel.work(partial(input_bytes, "table", table))
-            for given in ("occurrence", "periods", "summary_info"):
-                if query.get(given) is not None:
-                    query[given] = digest_of(self._connector, given, query[given])
+            for key in ("occurrence", "periods", "summary_info"):
+                if query.get(key) is not None:
+                    query[key] = digest_of(self._connector, key, query[key])
             return LossSet.parse((channel.call(requests.table_request(name, data, query))).json())
 
     def export(

@@ -111,8 +111,8 @@ def question(
     """
     check_names(options, QueryOptions.__annotations__)
     each = [sets] if isinstance(sets, str | LossSet | Mapping) else list(sets)
-    given = {name: value for name, value in options.items() if value is not None}
-    return {"loss_sets": [_part(one) for one in each], "report": report, **given}
+    members = {name: value for name, value in options.items() if value is not None}
+    return {"loss_sets": [_part(one) for one in each], "report": report, **members}
 
 
 def _part(one: SetLike) -> Mapping[str, Any]:
@@ -222,5 +222,5 @@ def warn_of_notes(headers: Mapping[str, str]) -> None:
 
 def creation(run: str, options: Mapping[str, Any]) -> Request:
     """Make a loss set of a run."""
-    given = {name: value for name, value in options.items() if value is not None}
-    return json_request(SETS, {"run": run, **given}, patience=_PATIENCE)
+    members = {name: value for name, value in options.items() if value is not None}
+    return json_request(SETS, {"run": run, **members}, patience=_PATIENCE)

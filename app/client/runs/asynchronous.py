@@ -412,11 +412,11 @@ class AsyncRuns(AsyncCalls):
         return (await self._connector.call(request)).text("variant")
 
 
-async def digest_of(connector: AsyncConnector, name: str, given: InputLike) -> str:
+async def digest_of(connector: AsyncConnector, name: str, value: InputLike) -> str:
     """Digest of an input, which is stored unless that is what was given."""
-    if isinstance(given, str):
-        return given
-    return (await connector.call(put_input(name, input_bytes(name, given)))).text("digest")
+    if isinstance(value, str):
+        return value
+    return (await connector.call(put_input(name, input_bytes(name, value)))).text("digest")
 
 
 def _warn(download: AsyncDownload) -> None:

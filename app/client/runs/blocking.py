@@ -409,11 +409,11 @@ class Runs(Calls):
         return (self._connector.call(request)).text("variant")
 
 
-def digest_of(connector: Connector, name: str, given: InputLike) -> str:
+def digest_of(connector: Connector, name: str, value: InputLike) -> str:
     """Digest of an input, which is stored unless that is what was given."""
-    if isinstance(given, str):
-        return given
-    return (connector.call(put_input(name, input_bytes(name, given)))).text("digest")
+    if isinstance(value, str):
+        return value
+    return (connector.call(put_input(name, input_bytes(name, value)))).text("digest")
 
 
 def _warn(download: Download) -> None:

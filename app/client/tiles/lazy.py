@@ -80,9 +80,9 @@ def _written_out(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
         if axis is Ellipsis:
             out += [slice(None)] * left
         elif mask:
-            along = shape[len(out) : len(out) + np.ndim(axis)]
-            if np.shape(axis) != along:
-                raise IndexError(f"a mask of shape {np.shape(axis)} is for axes of {along}")
+            lengths = shape[len(out) : len(out) + np.ndim(axis)]
+            if np.shape(axis) != lengths:
+                raise IndexError(f"a mask of shape {np.shape(axis)} is for axes of {lengths}")
             out += np.nonzero(axis)
         else:
             out.append(axis if np.size(axis) else np.empty(np.shape(axis), int))
@@ -143,7 +143,7 @@ class LazyView:
         rest = [len(at[k]) for k in range(self.ndim) if k not in where]
         out = np.empty((flat.shape[1], *rest), self.dtype)
         lengths = np.array([[self.plan.tile_shape[k]] for k in where])
-        for to in _alike(flat // lengths):
+        for to in _group(flat // lengths):
             found = [np.unique(axis, return_inverse=True) for axis in flat[:, to]]
             for k, (positions, _) in zip(where, found, strict=True):
                 axes[k] = positions
@@ -242,7 +242,7 @@ class LazyView:
         )
 
 
-def _alike(columns: Array) -> list[Array]:
+def _group(columns: Array) -> list[Array]:
     """Groups of equal columns, by their numbers."""
     group = np.unique(columns, axis=1, return_inverse=True)[1].reshape(-1)
     order = np.argsort(group, kind="stable")
@@ -291,6 +291,6 @@ class _Tile(Repeated):
         """
         if f"-{self._view.fingerprint}-" not in head.headers.get("etag", ""):
             raise data_changed(f"{self._view} is of data that has changed since")
-        told = (head.headers.get("thalweg-dtype"), head.headers.get("content-length"))
-        if told != (self.array.dtype.str, str(self.array.nbytes)):
-            raise ProtocolError(f"a tile of {told} came instead of {self.array.nbytes} bytes")
+        claim = (head.headers.get("thalweg-dtype"), head.headers.get("content-length"))
+        if claim != (self.array.dtype.str, str(self.array.nbytes)):
+            raise ProtocolError(f"a tile of {claim} came instead of {self.array.nbytes} bytes")

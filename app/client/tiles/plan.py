@@ -119,15 +119,15 @@ class Plan:
             raise ProtocolError(f"tiles of {list(tile)} do not fit into {list(plan.shape)}")
         if math.prod(tile) * plan.dtype.itemsize > _MOST_TILE_BYTES:
             raise ProtocolError(f"tiles of {list(tile)} are larger than any service makes them")
-        told = {name: summary.get(name) for name in ("shape", "grid", "tiles", "nbytes")}
+        claims = {name: summary.get(name) for name in ("shape", "grid", "tiles", "nbytes")}
         derived = {
             "shape": list(plan.shape),
             "grid": list(plan.grid),
             "tiles": plan.tiles,
             "nbytes": plan.nbytes,
         }
-        if told != derived:
-            raise ProtocolError(f"the plan contradicts itself: {told} where {derived} follows")
+        if claims != derived:
+            raise ProtocolError(f"the plan contradicts itself: {claims} where {derived} follows")
         return plan
 
     @property

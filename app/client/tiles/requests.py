@@ -66,24 +66,24 @@ class ViewSpec:
         unknown = set(options) - ViewOptions.__annotations__.keys()
         if unknown:
             raise TypeError(f"there is no option {min(unknown)}")
-        given = {name: value for name, value in options.items() if value is not None}
-        forms = [name for name in _SELECTIONS if name in given]
+        values = {name: value for name, value in options.items() if value is not None}
+        forms = [name for name in _SELECTIONS if name in values]
         if len(forms) > 1:
             raise ValueError(f"{' and '.join(forms)} exclude each other")
         self._json: dict[str, Any] = {
-            name: plain(given[name]) for name in _VERBATIM if name in given
+            name: plain(values[name]) for name in _VERBATIM if name in values
         }
-        if "tile_shape" in given:
-            self._json["tile_shape"] = _integers(given["tile_shape"], "tile_shape")
-        if "dtype" in given:
-            self._json["dtype"] = dtype_text(given["dtype"])
-        self._mask_shape = np.asarray(given["mask"]).shape if "mask" in given else None
-        self._ranges = {name: _ranges(given[name]) for name in ("nav", "sig") if name in given}
+        if "tile_shape" in values:
+            self._json["tile_shape"] = _integers(values["tile_shape"], "tile_shape")
+        if "dtype" in values:
+            self._json["dtype"] = dtype_text(values["dtype"])
+        self._mask_shape = np.asarray(values["mask"]).shape if "mask" in values else None
+        self._ranges = {name: _ranges(values[name]) for name in ("nav", "sig") if name in values}
         if any(isinstance(axis, int) for axis in self._ranges.get("sig", ())):
             raise ValueError("sig takes a slice per axis, as (slice(32, 96), slice(0, 64))")
         for form in forms:
             if form in _SELECT:
-                self._json["select"] = _SELECT[form](given[form])
+                self._json["select"] = _SELECT[form](values[form])
 
     @property
     def needs_shape(self) -> bool:
@@ -188,9 +188,9 @@ def _ranges(value: Any) -> list[Index]:  # noqa: ANN401 - one or several
 
 def _resolved(ranges: list[Index], shape: tuple[int, ...], name: str) -> list[tuple[int, int, int]]:
     if len(ranges) > len(shape):
-        meant = "; a range is slice(5, 7)" if any(isinstance(axis, int) for axis in ranges) else ""
-        what = "the scan: those of a frame are sig" if name == "nav" else "a frame"
-        raise ValueError(f"{name} has {len(ranges)} indices for {len(shape)} axes of {what}{meant}")
+        hint = "; a range is slice(5, 7)" if any(isinstance(axis, int) for axis in ranges) else ""
+        kind = "the scan: those of a frame are sig" if name == "nav" else "a frame"
+        raise ValueError(f"{name} has {len(ranges)} indices for {len(shape)} axes of {kind}{hint}")
     resolved = []
     missing: list[Index] = [slice(None)] * (len(shape) - len(ranges))
     for number, (index, length) in enumerate(zip([*ranges, *missing], shape, strict=True)):

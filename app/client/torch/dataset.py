@@ -187,13 +187,13 @@ class _Start:
         info = get_worker_info()
         # Workers of one iteration have seeds in a row.
         worker, iteration = (0, -1) if info is None else (info.id, info.seed - info.id or 1)
-        mine, number = 3 + worker, self._cells[0]
+        cell, number = 3 + worker, self._cells[0]
         self._cells[2] = iteration
         if not self._cells[1]:
             self._cells[1] = iteration
-        if mine >= _TEXT or self._cells[mine] == number or self._cells[1] != iteration:
+        if cell >= _TEXT or self._cells[cell] == number or self._cells[1] != iteration:
             return {"token": None}
-        self._cells[mine] = number
+        self._cells[cell] = number
         return self.state()
 
 

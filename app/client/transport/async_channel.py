@@ -222,7 +222,7 @@ class AsyncConnector(AsyncClosing):
             ProblemError, ConnectionFailed: as for ``call``.
             ProtocolError: as for ``pages``.
         """
-        found = pages(self.call, f"/v1/{kind}", kind, str, of=str)
+        found = pages(self.call, f"/v1/{kind}", kind, str, item_type=str)
         return [ident async for ident in found]
 
 
@@ -232,7 +232,7 @@ async def pages(
     member: str,
     parse: Callable[[Any], T],
     *,
-    of: type[object] = dict,
+    item_type: type[object] = dict,
 ) -> AsyncGenerator[T, None]:
     """Yield the items of all pages of a list.
 
@@ -241,7 +241,7 @@ async def pages(
         path: of the list.
         member: of the answer, which holds the items.
         parse: makes an item of its JSON value.
-        of: type of these values.
+        item_type: type of these values.
 
     Raises:
         ProblemError, ConnectionFailed: a page did not come.
@@ -252,7 +252,7 @@ async def pages(
         query = query_of(limit=1000, after=after or None)
         page = (await ask(Request("GET", path + query))).json()
         items = page.get(member)
-        if not isinstance(items, list) or not all(isinstance(item, of) for item in items):
+        if not isinstance(items, list) or not all(isinstance(item, item_type) for item in items):
             raise ProtocolError(f"the answer is no list of {member}")
         for item in items:
             yield parse(item)

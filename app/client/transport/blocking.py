@@ -207,9 +207,9 @@ class SocketConnector(Connector):
     def __init__(self, address: Address, retries: int) -> None:
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
-        given: Any = retries
-        if isinstance(given, bool) or not isinstance(given, int) or given < 0:
-            raise ValueError(f"retries is {given!r}: give a whole number, 0 or more")
+        value: Any = retries
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise ValueError(f"retries is {value!r}: give a whole number, 0 or more")
         self.url = address.url
         self.retries = retries
         self.outage = Outage()

@@ -110,9 +110,9 @@ class Address:
         if parts.scheme not in {"http", "https"} or not parts.hostname:
             raise ValueError(f"{url!r} is not the URL of a service: http://host:port is one")
         secure = parts.scheme == "https"
-        given: Any = timeout
-        number = isinstance(given, int | float) and not isinstance(given, bool)
-        if not number or not 0 < given <= TIMEOUT_MAX:
+        value: Any = timeout
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not 0 < value <= TIMEOUT_MAX:
             raise ValueError(f"timeout is {timeout!r}: give seconds, a number above 0")
         try:
             port = parts.port or (443 if secure else 80)

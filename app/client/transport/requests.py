@@ -128,8 +128,8 @@ def path_of(*names: str) -> str:
 
 def query_of(**values: object) -> str:
     """The query of these options, but for those that are None; lists have commas."""
-    given = {name: _text(value) for name, value in values.items() if value is not None}
-    return f"?{urlencode(given, safe=',')}" if given else ""
+    texts = {name: _text(value) for name, value in values.items() if value is not None}
+    return f"?{urlencode(texts, safe=',')}" if texts else ""
 
 
 def _text(value: object) -> str:
