@@ -8,7 +8,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from app.decoding.worker import hdf5_chunks
@@ -55,7 +55,11 @@ def arrays(draw: st.DrawFn) -> tuple[io.BytesIO, Any, list[Any]]:
             every = (1 << data.id.get_create_plist().get_nfilters()) - 1
             data.id.write_direct_chunk((0,) * len(shape), raw, filter_mask=every)
     with h5py.File(memory, "r") as file:
-        values = file["data"][...]
+        try:
+            values = file["data"][...]
+        except OSError:
+            # Nor, now and then, a small chunk that was written before the one past the filters.
+            reject()
     boxes = []
     for _ in range(draw(st.integers(1, 4))):
         low = [draw(st.integers(0, n - 1)) for n in shape]
