@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from contextlib import closing
 from dataclasses import dataclass
@@ -12,10 +13,11 @@ from urllib.parse import parse_qsl
 from fastapi import Query, Request
 from fastapi.responses import RedirectResponse, Response
 from fastapi.routing import APIRoute
+from starlette.requests import ClientDisconnect
 
 from app.datasets.permissions import list_files
 from app.datasets.routes import DatasetService
-from app.errors import BadRequestError, NotFoundError, ServiceError
+from app.errors import BadRequestError, NotFoundError, ServiceError, StalledError
 from app.http.dependencies import IdentityDep, Routes
 from app.http.json_bodies import json_response
 from app.parts import Parts
@@ -27,6 +29,7 @@ from .overview import limits
 from .pages import Pages
 
 _FORM = 4096
+_FORM_SECONDS = 30
 """Most bytes of the form with a key."""
 _ADDRESS = re.compile(r"https?://[A-Za-z0-9._~:/\[\]-]+")
 """An address that may be pasted into a shell."""
@@ -121,15 +124,23 @@ async def _form(request: Request) -> dict[str, str]:
     """Read a small form.
 
     Raises:
-        BadRequestError: it is not small.
+        BadRequestError: it is not small, or not whole.
+        StalledError: it takes too long.
     """
     body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > _FORM:
-            raise BadRequestError(
-                f"the form has more than {_FORM} bytes", hint="Send the fields key and place"
-            )
+    try:
+        async with asyncio.timeout(_FORM_SECONDS):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > _FORM:
+                    raise BadRequestError(
+                        f"the form has more than {_FORM} bytes",
+                        hint="Send the fields key and place",
+                    )
+    except ClientDisconnect as e:
+        raise BadRequestError("the form ended early", hint="Send all of it") from e
+    except TimeoutError as e:
+        raise StalledError(f"the form took more than {_FORM_SECONDS} s") from e
     return dict(parse_qsl(body.decode("utf-8", "replace")))
 
 

@@ -257,7 +257,8 @@ async def wait(body: SocketBody) -> None:
 def _service_error(e: Exception) -> StalledError | FramingError:
     if isinstance(e, server_body.BodyStalled):
         return StalledError(
-            f"the body stalled: {e}", hint="Resume from the last token with the option after"
+            f"the body stalled: {e}",
+            hint="Send it anew; losses go on from their last token, with the option after",
         )
     return FramingError(f"the chunked coding of the body is malformed: {e}")
 

@@ -130,16 +130,19 @@ async def _invalid(request: Request, error: Exception) -> Response:
     name = ".".join(path)
     # Tokens are the only bodies that FastAPI parses.
     hint = 'Send {"token": "…"}' if source == "body" else None
+    code = "unprocessable"
     if first["type"] == "json_invalid":
+        code = "bad-request"
         detail = f"the body is not JSON: {first['ctx']['error']} at character {name}"
     elif first["type"] == "missing":
+        code = "unprocessable" if name else "bad-request"
         detail = f"{name!r} is missing from the {source}" if name else "the body is empty"
     else:
         detail = f"{name or source}{wording(first)}"
     if source in {"query", "path"}:
         problem = new_problem("option", detail, hint=hint, option=name)
     else:
-        problem = new_problem("unprocessable", detail, hint=hint)
+        problem = new_problem(code, detail, hint=hint)
     return ProblemResponse(_identified(request, problem))
 
 

@@ -194,7 +194,9 @@ class HeadParser:
             self._refusal = _refusal(_PROXY if method == "CONNECT" else _VERSION)
             return
         url = httptools.parse_url(self._url)
-        path = url.path.decode("ascii")
+        # An absolute target may end with its host.
+        raw = url.path or b"/"
+        path = raw.decode("ascii")
         # At the end of the message the parser forgets it.
         self._keep_alive = version != "1.0" and self._parser.should_keep_alive()
         self._scope = {
@@ -202,7 +204,7 @@ class HeadParser:
             "method": method,
             "root_path": self._root_path,
             "path": self._root_path + (urllib.parse.unquote(path) if "%" in path else path),
-            "raw_path": self._root_path.encode("ascii") + url.path,
+            "raw_path": self._root_path.encode("ascii") + raw,
             "query_string": url.query or b"",
             "headers": self._headers,
         }

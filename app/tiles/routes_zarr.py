@@ -99,7 +99,7 @@ def _open(tiles: TileService, caller: Identity, view: str, key: str) -> OpenView
             dataset or view are gone. zarr takes a 404 for a chunk of fill values.
         CoreError, ServiceError: the view cannot be opened.
     """
-    ident, _, version = view.partition(".")
+    ident, pinned, version = view.partition(".")
     try:
         opened = tiles.views.registered(caller, ident)
     except (CoreError, ServiceError) as e:
@@ -107,7 +107,7 @@ def _open(tiles: TileService, caller: Identity, view: str, key: str) -> OpenView
             raise DataChangedError(f"the data is gone: {e}", hint="Open the store anew") from e
         raise
     found = opened.tokens.fingerprint.hex()
-    if version not in {"", found}:
+    if pinned and version != found:
         opened.close()
         raise DataChangedError(
             f"the data had the fingerprint {version[:40]} and has {found} now",

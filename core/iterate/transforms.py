@@ -343,6 +343,9 @@ def _flip(arguments: Arguments, schema: Schema) -> RandomTransform:
     return function, schema
 
 
+_LEAST = -(2.0**63)
+
+
 def _comparison(
     compare: Callable[[Array, float], Array], *, exact: bool = False
 ) -> Callable[..., Predicate]:
@@ -369,8 +372,11 @@ def _exact(field: Field, value: float) -> float:
     """A number as numpy compares it exactly: with integers as an integer.
 
     Fractions are below 2**53, and what is beyond 2**70 above all integers: as float64, no integer
-    rounds to their other side.
+    rounds to their other side. JSON's integers below -2**63 come as float64, the first of them
+    rounded to -2**63, which an integer of the field may be.
     """
+    if isinstance(value, float) and value == _LEAST:
+        value = int(_LEAST) - 1
     whole = field.dtype.kind in "iu" and abs(value) < 2**70 and value == int(value)
     return int(value) if whole else float(value)
 

@@ -15,7 +15,7 @@ from ._kernels import layout
 from ._kernels.layout import Parameters, Record, Scratch
 from ._kernels.quantiles import BUCKETS, STACK, TALLIES
 from .events import StreamHeader
-from .format import LOSS_DTYPES, Kind
+from .format import ID_MAX, LOSS_DTYPES, Kind
 from .inputs import EventRates, Occurrence, Periods, ReturnPeriods, encode_occurrence
 from .policy import Policy
 
@@ -113,7 +113,8 @@ class ReportInputs:
         longest = self.occurrence.periods
         if self.periods is not None:
             weights = self.periods.weights
-            longest = int(1 / weights.min(where=weights > 0, initial=1.0) + _ROUNDING)
+            least = float(weights.min(where=weights > 0, initial=1.0))
+            longest = int(min(1 / least + _ROUNDING, ID_MAX))
         return longest if self.return_periods.years.max() > longest else None
 
     def octets(self) -> list[bytes]:

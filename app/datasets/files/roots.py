@@ -55,6 +55,8 @@ _MAX_DEPTH = 100
 MAGIC = re.compile(r"[*?\[]")
 _FORBIDDEN = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 ANY_DEPTH = "**"
+_TRIES = 5
+"""Looks at a path whose links somebody replaces meanwhile."""
 _LOOK = os.O_PATH | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_CLOEXEC
 _SCAN = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
@@ -387,7 +389,7 @@ class Roots:
 
     def _led_out(self, path: str, name: str) -> PathRefusedError:
         """Return the error for a path below the roots that leads out, whatever is there."""
-        if self._is_private(os.path.realpath(path)):
+        if self._is_private(_real(path)):
             return outside(name)
         return outside(name, "leads through a link to outside of the served directories")
 
@@ -396,7 +398,7 @@ class Roots:
         name = self._shown(name)
         if error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOMEM}:
             raise BusyError("too many files are open", retry_after=5) from error
-        if not self._contains(os.path.realpath(path)):
+        if not self._contains(_real(path)):
             raise self._led_out(path, name) from error
         if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}:
             raise FileMissingError(f"there is no file {name!r}", path=name) from error
@@ -405,6 +407,14 @@ class Roots:
 
 def _normal(path: str) -> str:
     return os.path.normpath(re.sub("^/+", "/", path))
+
+
+def _real(path: str) -> str:
+    """Follow links, again if one is replaced meanwhile; where it always is, out of all roots."""
+    for _ in range(_TRIES):
+        with contextlib.suppress(OSError):
+            return os.path.realpath(path)
+    return "/"
 
 
 def _is_below(path: str, root: str) -> bool:

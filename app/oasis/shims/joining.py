@@ -63,7 +63,7 @@ def _quoted(cell: str) -> bytes:
 def _read_infos(path: Path) -> tuple[bytes, Mapping[int, bytes], bytes]:
     """End of the header line, ends of lines by summary, and that of summaries not described."""
     with path.open(encoding="utf-8-sig", newline="") as file:
-        rows = csv.reader(file)
+        rows = csv.reader(file, strict=True)
         names = [name.strip() for name in next(rows, [])]
         _require(_ID, names, path)
         at = names.index(_ID)

@@ -36,6 +36,7 @@ MAX_POINTS: Final = 100_000
 PACKED_HINT: Final = "It was read as packed records, for it is not UTF-8 csv text"
 """What helps when a damaged csv was taken for packed records."""
 
+_HIGHEST: Final = float(np.finfo(np.float32).max)
 _ROWS: Final = 1 << 17
 """Rows whose memory is taken at a time."""
 _BLOCK: Final = 1 << 16
@@ -123,6 +124,7 @@ class Rows:
             values = self.data[field].astype(np.float64)
         usable = np.isfinite(values) & (values >= 0)
         self.require(usable, field, "is negative or not finite")
+        self.require(values <= _HIGHEST, field, "is beyond float32, in which rows have it")
         self.require_float(field, "one of whole numbers")
         return np.abs(values)
 

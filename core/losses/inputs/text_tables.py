@@ -11,7 +11,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final, Literal
@@ -126,14 +126,10 @@ def decode_texts(
         hint = "This file has to be csv: it has no packed form"
         raise InputError("the bytes are not UTF-8 text", hint=hint, source=source)
     _check_columns(text, source)
-    reader = csv.reader(io.StringIO(text, newline=""))
-    try:
-        rows = (row for row in reader if not (comments and "".join(row).startswith("#")))
-        names = tuple(cell.strip() for cell in next(rows, ()))
-        cells, lines = _read(reader, names, _kept(names, needed), source)
-    except csv.Error as e:
-        message = f"line {reader.line_num}: {e}"
-        raise InputError(message, hint="It has to be csv", source=source) from e
+    rows = _rows(text, source)
+    headers = (row for _, row in rows if not (comments and "".join(row).startswith("#")))
+    names = tuple(cell.strip() for cell in next(headers, ()))
+    cells, lines = _read(rows, names, _kept(names, needed), source)
     if not lines:
         hint = f"The columns were taken to be {','.join(names)[:200]}"
         raise InputError("there is a header line but no other", hint=hint, source=source)
@@ -179,19 +175,40 @@ def number_of(text: str) -> Decimal | None:
     return Decimal(text) if _NUMBER.fullmatch(text) else None
 
 
+def _rows(text: str, source: str | None) -> Iterator[tuple[int, list[str]]]:
+    """Yield rows, and the line on which each ends.
+
+    Raises:
+        InputError: quotes do not go together, as in a file that was cut; or a cell is too long.
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    line = 0
+    try:
+        for row in reader:
+            line = reader.line_num
+            yield line, row
+    except csv.Error as e:
+        is_open = "unexpected end" in str(e)
+        fault = f"line {line + 1}: {'a quote is open to the end of the file' if is_open else e}"
+        hint = 'It has to be csv, with quotes around whole cells, and doubled inside: "5"" pipe"'
+        raise InputError(fault, hint=hint, source=source) from e
+
+
 def _read(
-    reader: Iterable[list[str]], names: Sequence[str], kept: Sequence[int], source: str | None
+    rows: Iterable[tuple[int, list[str]]],
+    names: Sequence[str],
+    kept: Sequence[int],
+    source: str | None,
 ) -> tuple[dict[int, list[str]], list[int]]:
     """Cells of the columns kept, and the line on which each row ends."""
     cells: dict[int, list[str]] = {i: [] for i in kept}
     lines: list[int] = []
     budget = current()
-    for number, row in enumerate(reader):
+    for number, (line, row) in enumerate(rows):
         if number % _ROWS == 0:
             budget.check("input")
         if not row:
             continue
-        line: int = reader.line_num  # type: ignore[attr-defined]
         if len(row) != len(names):
             message = f"line {line}: the number of columns is {len(row)} and has to be {len(names)}"
             hint = f"The header line is {','.join(names)[:200]}"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.app.console.browsing import HTML, page, post
-from tests.app.harness import Answer, Service, is_problem
+from tests.app.harness import Answer, Service, is_problem, wait_until
 
 NAME = "a'b&c"
 
@@ -31,6 +31,15 @@ def test_a_host_that_is_no_address_is_no_failure(place: Service) -> None:
     with place.connect() as client:
         client.sendall(b"GET / HTTP/1.1\r\nHost: [1.2.3]\r\nAccept: text/html\r\n\r\n")
         assert client.recv(12) == b"HTTP/1.1 200"
+
+
+def test_a_sign_in_that_ends_early_is_no_failure(place: Service) -> None:
+    failed = 'status="500"'
+    with place.connect() as client:
+        head = b"POST /console/sign-in HTTP/1.1\r\nHost: here\r\nContent-Length: 5000\r\n\r\nkey=a"
+        client.sendall(head)
+    wait_until(lambda: 'route="/console/sign-in",status=' in place.get("/metrics").body.decode())
+    assert failed not in place.get("/metrics").body.decode()
 
 
 def test_files_are_kept_for_good(place: Service) -> None:

@@ -62,6 +62,12 @@ def test_other_protocols_are_not_spoken() -> None:
     assert [head.scope["method"] for head in heads(parser, upgrade + GET, 1000)] == ["GET", "GET"]
 
 
+def test_an_absolute_target_may_end_with_its_host() -> None:
+    parser = HeadParser(ServerLimits())
+    (head,) = heads(parser, b"GET http://localhost HTTP/1.1\r\nHost: localhost\r\n\r\n", 1000)
+    assert head.scope["path"] == "/"
+
+
 @pytest.mark.parametrize("piece", [1, 7, 100000])
 @pytest.mark.parametrize(
     ("data", "status"),

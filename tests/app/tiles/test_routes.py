@@ -149,6 +149,8 @@ def test_chunks_whose_data_is_gone_are_no_fill_values(place: Place) -> None:
     chunk = "data/c/0/0/0/0"
     plain, pinned = f"/zarr/{about['id']}", f"/zarr/{about['id']}.{about['fingerprint']}"
     assert place.ask("GET", f"{plain}/{chunk}").body == place.ask("GET", f"{pinned}/{chunk}").body
+    # An empty fingerprint, as of a variable that is not set, pins nothing.
+    assert place.ask("GET", f"{plain}./{chunk}").status == 412
     np.save(file, FRAMES + 1)
     assert place.ask("GET", f"{plain}/{chunk}").status == 200
     for key in (chunk, "zarr.json", "data/zarr.json"):

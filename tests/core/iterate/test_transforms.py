@@ -6,6 +6,7 @@ import operator
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 
 from core.errors import PipelineError, TransformError
@@ -186,6 +187,17 @@ def test_tests_that_nothing_passes_are_refused(
     for test, last in (("greater", 254), ("greater_equal", 255), ("less", 1), ("less_equal", 0)):
         PREDICATES[test]({"field": "label", "value": last}, schema)
     PREDICATES["greater"]({"field": "f", "value": 1e300}, (Field("f", np.dtype("f4")),))
+
+
+def test_an_integer_below_all_of_json_is_no_integer_of_a_field() -> None:
+    stage = ArraySource({"x": np.array([-(2**63), 0], "i8")})
+    value = orjson.loads(str(-(2**63) - 1))
+    with pytest.raises(PipelineError, match="value is -9223372036854775809"):
+        named_filter(stage, "equal", {"field": "x", "value": value})
+    with pytest.raises(PipelineError):
+        named_filter(stage, "less_equal", {"field": "x", "value": value})
+    for test in ("greater", "not_equal"):
+        assert one(named_filter(stage, test, {"field": "x", "value": value}), "x") == [-(2**63), 0]
 
 
 SIGNED = [2**53, 2**53 + 1, 2**53 + 2, 2**63 - 1, -(2**63), 2**63 - 2, 0, 3]

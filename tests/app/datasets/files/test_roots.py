@@ -139,6 +139,25 @@ def test_errors_do_not_tell_what_lies_outside(roots: Roots, data: Path) -> None:
         roots.open("/etc/hosts")
 
 
+@pytest.mark.parametrize("always", [False, True])
+def test_a_link_that_is_replaced_while_it_is_followed(
+    roots: Roots, data: Path, monkeypatch: pytest.MonkeyPatch, always: bool
+) -> None:
+    (data / "broken").symlink_to(data.parent / "nothing")
+    follow, failures = os.path.realpath, 0
+
+    def fail(path: str) -> str:
+        nonlocal failures
+        failures += 1
+        if path.endswith("broken") and (always or failures == 1):
+            raise FileNotFoundError(path)
+        return follow(path)
+
+    monkeypatch.setattr("os.path.realpath", fail)
+    with pytest.raises(PathRefusedError, match="leads through a link to outside"):
+        roots.open("broken")
+
+
 def test_links_inside_are_followed(roots: Roots, data: Path) -> None:
     (data / "link.raw").symlink_to("sub/b.raw")
     (data / "far.raw").symlink_to(data / "sub" / ".." / "sub" / "b.raw")

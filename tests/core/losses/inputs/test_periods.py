@@ -65,6 +65,7 @@ def test_weights_that_do_not_sum_to_one_are_told() -> None:
         (b"0,0.5", None, "line 1: period_no 0 is not in 1 to 2147483647", None),
         (b"1,0.5\n1,0.5", None, "line 2: period_no 1 is already in line 1", None),
         (b"1,nan", None, "line 1: weighting nan is negative or not finite", None),
+        (b"1,1e39", None, "line 1: weighting 1e+39 is beyond float32", None),
         (b"1,-1", None, "line 1: weighting -1.0 is negative or not finite", None),
         (packed((1, 0.5)) + b"1", None, "record 2 is cut off after 1 of 12 bytes", 12),
         (packed((1, 0.5), (2, np.inf)), None, "record 2: weighting inf is negative", 16),
