@@ -351,6 +351,8 @@ def _axis(item: Any, name: str) -> Axis:  # noqa: ANN401 - JSON
         raise _invalid(f"{name}.size", f"is {size!r:.80}, not an integer")
     unit = None if item.get("unit") is None else str(item["unit"])
     scale, offset = _real(item, name, "scale", 1.0), _real(item, name, "offset", 0.0)
+    if not math.isfinite(offset + scale * _MAX_NUMBER):
+        raise _invalid(name, "has coordinates beyond float64", "Give a smaller scale and offset")
     return Axis(str(item["name"]), size, unit, scale, offset)
 
 

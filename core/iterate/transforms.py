@@ -375,7 +375,7 @@ def _exact(field: Field, value: float) -> float:
     rounds to their other side. JSON's integers below -2**63 come as float64, the first of them
     rounded to -2**63, which an integer of the field may be.
     """
-    if isinstance(value, float) and value == _LEAST:
+    if not isinstance(value, int) and value == _LEAST:
         value = int(_LEAST) - 1
     whole = field.dtype.kind in "iu" and abs(value) < 2**70 and value == int(value)
     return int(value) if whole else float(value)

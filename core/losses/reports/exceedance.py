@@ -302,6 +302,8 @@ def _rows(blocks: Sequence[_Block], batch: Batch, dtype: np.dtype[np.void]) -> R
         for a, b in slices(count, "rows"):
             labels, periods, losses = (column[a:b] for column in columns)
             summaries = batch.summaries[owners[a:b]]
+            # A sum of two floats beyond float64 is no number; it is refused as an infinite one is.
+            losses = np.where(np.isnan(losses), np.inf, losses)
             of_block[a:b] = as_rows(dtype, [summaries, labels, block.type, periods, losses])
         begin += count
     if len(batch.summaries) == 1:

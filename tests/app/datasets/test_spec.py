@@ -95,6 +95,7 @@ def test_corrections_are_not_members_of_the_entry() -> None:
         ({"registered": "<u2 [4]"}, "registered is unknown", "files"),
         ({"axes": [{"name": "y"}, {"name": "x", "units": "nm"}]}, r"axes\[1\] has no", "unit?"),
         ({"axes": [{"name": "x", "scale": "0.5 nm"}]}, r"axes\[0\]\.scale is '0\.5 nm'", "unit"),
+        ({"axes": [{"name": "x", "scale": 1e300}]}, r"axes\[0\] has coordinates beyond", "scale"),
         ({"axes": [{"scale": 2}]}, r"axes\[0\] has no name", "name"),
         ({"axes": ["x"]}, r"axes\[0\] is 'x', not an object", "name"),
         ({"id": ""}, "id is empty", "Omit id"),

@@ -190,6 +190,15 @@ def test_a_number_beyond_the_width_of_a_loss_is_refused(
     assert ("of 8 bytes" in str(caught.value.hint)) == (width == 4)
 
 
+@pytest.mark.parametrize("report", ["ept", "psept"])
+def test_a_tail_whose_sum_is_beyond_float64_is_refused(report: str) -> None:
+    blocks = tuple(Block(e, 1, ((1, 1.6e308), (2, 1.6e308))) for e in range(1, 6))
+    occurrences = tuple((e, e) for e in range(1, 6))
+    case = RunCase(Stream("summary", 2, 8, blocks), 5, occurrences, returns=(2,))
+    with pytest.raises(LimitError, match="Loss of SummaryId 1"):
+        compute(case, reports=[report], options=RunOptions(curves="fw"))
+
+
 def test_one_period_tells_no_error_of_its_mean() -> None:
     case = RunCase(Stream("summary", 2, 4, (Block(1, 1, ((1, 1.0), (2, 3.0))),)), 1, ((1, 1),))
     for row in compute(case, reports=["alct"])["alct"]:
