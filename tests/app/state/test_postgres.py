@@ -25,6 +25,7 @@ from app.state.base import (
     StoreReadOnlyError,
     Usage,
 )
+from app.state.connections import Connections
 from app.state.notices import FILES, NodeNotices, file_of
 from app.state.postgres import PostgresStateStore
 from tests.app.state.suite import MakeStore, StateStoreSuite
@@ -298,6 +299,7 @@ WHERE application_name = 'thalweg' AND datname = current_database()
 """
 COUNT = """
 import sys
+from app.state.connections import Connections
 from app.state.notices import NodeNotices
 from app.state.postgres import PostgresStateStore
 from tests.app.state.suite import increment
@@ -320,3 +322,20 @@ def test_increments_of_two_processes_are_all_counted(url: str) -> None:
         assert [process.wait(60) for process in processes] == [0, 0]
         record = store.get("view", "n")
         assert (record.value, record.generation) == (b"120", 121)
+
+
+def test_a_silent_database_has_more_time_at_each_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    times: list[int] = []
+
+    def connect(_url: str, *, connect_timeout: int, **_: object) -> None:
+        times.append(connect_timeout)
+        raise psycopg.errors.ConnectionTimeout
+
+    monkeypatch.setattr("psycopg.connect", connect)
+    monkeypatch.setattr("app.state.connections._PATIENCE", 0)
+    connections = Connections("postgres://nowhere", 10)
+    for _ in range(6):
+        with pytest.raises(psycopg.OperationalError), connections.use():
+            pass
+    assert times == [10, 2, 4, 8, 10, 10]
+    connections.close()
