@@ -241,7 +241,7 @@ def _csv_pieces(path: str, _job: MergeJob) -> Iterator[pa.Table]:
     """Lines and keys of a csv with a header."""
     with Path(path).open("rb") as file:
         header = file.readline().rstrip(b"\r\n") + b"\n"
-        names = header.decode().rstrip("\n").split(",")
+        names = header.decode("utf-8", "replace").rstrip("\n").split(",")
         if _EVENT not in names:
             raise InputError("it has no header line with EventId", hint=_OF_RUNS, source=path)
         keys = [name for name in _KEYS if name in names]
@@ -252,7 +252,8 @@ def _csv_pieces(path: str, _job: MergeJob) -> Iterator[pa.Table]:
         yield _lines([], {name: [] for name in keys}, header)
         while lines := file.readlines(_PIECE):
             if not lines[-1].endswith(b"\n"):
-                lines[-1] += b"\n"
+                hint = "It was cut; if it is whole, end it with a line feed"
+                raise InputError("its last line has no end", hint=hint, source=path)
             read = pa_csv.read_csv(io.BytesIO(b"".join(lines)), options, convert_options=convert)
             yield _lines(lines, {name: read.column(name) for name in keys}, header)
 

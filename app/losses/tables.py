@@ -12,6 +12,7 @@ import csv
 import io
 import re
 from abc import ABC, abstractmethod
+from decimal import Decimal
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,8 @@ def _typed(texts: npt.NDArray[np.str_]) -> list[Any]:
         return [int(value) for value in values]
     if all(number_of(value) is not None for value in values):
         numbers = [float(value) for value in values]
-        if len(set(numbers)) == len(set(values)):
+        exact = all(Decimal(repr(n)) == Decimal(v) for n, v in zip(numbers, values, strict=True))
+        if exact and len(set(numbers)) == len(set(values)):
             return numbers
     return list(values)
 
@@ -49,8 +51,9 @@ def _typed(texts: npt.NDArray[np.str_]) -> list[Any]:
 def _line(cells: list[str]) -> bytes:
     """Cells as the end of a csv line, quoted where necessary."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerow(["", *cells])
-    return text.getvalue().encode()
+    # What is in the end of a line is quoted, so both kinds of ends are in it.
+    csv.writer(text, lineterminator="\r\n").writerow(["", *cells])
+    return text.getvalue().removesuffix("\r\n").encode() + b"\n"
 
 
 class SummaryColumns:

@@ -56,8 +56,8 @@ def _require(column: str, names: Sequence[str], path: Path) -> None:
 def _quoted(cell: str) -> bytes:
     """A cell as csv, in quotes if it needs them."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow([cell])
-    return text.getvalue().encode()
+    csv.writer(text, lineterminator="\r\n").writerow([cell])
+    return text.getvalue().removesuffix("\r\n").encode()
 
 
 def _read_infos(path: Path) -> tuple[bytes, Mapping[int, bytes], bytes]:

@@ -36,6 +36,10 @@ MAX_POINTS: Final = 100_000
 PACKED_HINT: Final = "It was read as packed records, for it is not UTF-8 csv text"
 """What helps when a damaged csv was taken for packed records."""
 
+_HEADER: Final = re.compile(rb'[\w ,;."-]*[A-Za-z]{3}[\w ,;."-]*[\r\n]')
+"""A line of names: packed records have zeros in their first ids, or what no name has."""
+_LONGEST: Final = 256
+"""Bytes of such a line, so that it is found at once."""
 _HIGHEST: Final = float(np.finfo(np.float32).max)
 _ROWS: Final = 1 << 17
 """Rows whose memory is taken at a time."""
@@ -273,6 +277,15 @@ def text_of(data: bytes, source: str | None) -> str | None:
     return text
 
 
+def no_text(data: bytes, hint: str, source: str | None) -> InputError:
+    """Make the error about bytes of which :func:`text_of` is None."""
+    for a, b in slices(len(data), "input", _BLOCK):
+        if found := _CONTROL.search(data, a, b):
+            message = f"the byte 0x{found[0].hex()} is a control character, and no text"
+            return InputError(message, offset=found.start(), hint=hint, source=source)
+    return InputError("the bytes are not UTF-8 text", hint=hint, source=source)
+
+
 def _wide_encoding(data: bytes) -> str | None:
     """Return the encoding of ASCII text of two or four bytes a character; None for other data."""
     for mark, encoding in _WIDE:
@@ -290,6 +303,8 @@ def packed_rows(data: bytes, layout: np.dtype[np.void], base: int, source: str |
     Raises:
         InputError: there is no record, or the last one is not whole.
     """
+    if base == 0 and _HEADER.match(data, 0, _LONGEST):
+        raise no_text(data, "Its first line is that of csv, which is UTF-8 text", source)
     count, rest = divmod(len(data) - base, layout.itemsize)
     if rest:
         message = f"record {count + 1} is cut off after {rest} of {layout.itemsize} bytes"

@@ -23,7 +23,7 @@ from ...budget import current
 from ...errors import InputError
 from ...slices import slices
 from ...sorting import numbered, order_of
-from .rows import INT_MAX, Data, first_again, text_of
+from .rows import INT_MAX, Data, first_again, no_text, text_of
 
 MAX_COLUMNS = 4096
 """Columns of a file: each is a list and a name, however few texts it has."""
@@ -123,8 +123,7 @@ def decode_texts(
         return TextTable(tuple(data), columns, None, source)
     text = text_of(data, source)
     if text is None:
-        hint = "This file has to be csv: it has no packed form"
-        raise InputError("the bytes are not UTF-8 text", hint=hint, source=source)
+        raise no_text(data, "This file has to be csv: it has no packed form", source)
     _check_columns(text, source)
     rows = _rows(text, source)
     headers = (row for _, row in rows if not (comments and "".join(row).startswith("#")))
@@ -176,7 +175,7 @@ def number_of(text: str) -> Decimal | None:
 
 
 def _rows(text: str, source: str | None) -> Iterator[tuple[int, list[str]]]:
-    """Yield rows, and the line on which each ends.
+    """Yield rows, and the line on which each begins.
 
     Raises:
         InputError: quotes do not go together, as in a file that was cut; or a cell is too long.
@@ -185,8 +184,8 @@ def _rows(text: str, source: str | None) -> Iterator[tuple[int, list[str]]]:
     line = 0
     try:
         for row in reader:
+            yield line + 1, row
             line = reader.line_num
-            yield line, row
     except csv.Error as e:
         is_open = "unexpected end" in str(e)
         fault = f"line {line + 1}: {'a quote is open to the end of the file' if is_open else e}"
@@ -200,7 +199,7 @@ def _read(
     kept: Sequence[int],
     source: str | None,
 ) -> tuple[dict[int, list[str]], list[int]]:
-    """Cells of the columns kept, and the line on which each row ends."""
+    """Cells of the columns kept, and the line on which each row begins."""
     cells: dict[int, list[str]] = {i: [] for i in kept}
     lines: list[int] = []
     budget = current()

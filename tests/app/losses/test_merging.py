@@ -132,9 +132,11 @@ def test_tables_of_other_columns_are_refused(
 def test_lines_that_are_no_rows_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for text in ("EventId,Loss\n1\n", "EventId,Loss\nx,1\n", "Loss\n1\n"):
-        (tmp_path / "a.csv").write_text(text)
+    cut, latin = "EventId,Loss\n1,1\n4,4", "L\xf6ss\n1\n"
+    for text in ("EventId,Loss\n1\n", "EventId,Loss\nx,1\n", cut, latin, "Loss\n1\n"):
+        (tmp_path / "a.csv").write_text(text, "latin-1")
         assert main(["merge", str(tmp_path / "a.csv"), "--out", str(tmp_path / "out.csv")]) == 1
         said = capsys.readouterr().err
         assert "a.csv: " in said
-        assert ("--partial-out of each partition" in said) == (text == "Loss\n1\n")
+        assert ("--partial-out of each partition" in said) == (text in {latin, "Loss\n1\n"})
+        assert ("its last line has no end" in said) == (text == cut)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import io
 import json
 import math
@@ -163,6 +164,12 @@ def test_csv_has_the_texts_of_the_file() -> None:
     ]
 
 
+def test_a_cell_of_several_lines_stays_one() -> None:
+    info = SummaryInfo(np.array([2], np.int32), {"x": np.array(["a\rb"])})
+    rows = list(csv.reader(io.StringIO(joined_text("csv", info).decode(), newline="")))
+    assert [row[-1] for row in rows] == ["x", "a\rb", "", ""]
+
+
 def test_typed_formats_have_numbers_where_all_texts_are() -> None:
     info = parse_summary_info(INFO)
     parquet = pq.read_table(io.BytesIO(joined_text("parquet", info)))
@@ -177,6 +184,8 @@ def test_typed_formats_have_numbers_where_all_texts_are() -> None:
 @pytest.mark.parametrize(
     ("texts", "values"),
     [(["1", "20"], [1, 20]), (["1", "02"], ["1", "02"]), (["1e3", "2"], [1e3, 2.0])]
+    # Numbers of other digits than the text, and infinite ones, are worse than texts.
+    + [([a, "0.5"], [a, "0.5"]) for a in ("12345678901234567891", "9007199254740993", "1E400")]
     # Of two texts that are one number, nobody could tell which is which.
     + [([a, b], [a, b]) for a, b in (("10", "1e1"), ("1", "1.0"), ("9" * 20, "9" * 19 + "8"))],
 )

@@ -120,9 +120,12 @@ def test_event_rate_csv_is_refused(data: bytes, message: str) -> None:
         (struct.pack("<ifif", 1, 0.5, 2, -1), "record 2: Event_rates -1.0 is negative", 12),
         (struct.pack("<if", 1, np.inf), "record 1: Event_rates inf is negative or not", 4),
         (struct.pack("<ifif", 3, 0, 3, 1), "record 2: EventIds 3 is already in record 1", 8),
+        # As many bytes as records have, with the end of a file of DOS, or in Latin-1.
+        (b"EventIds,Event_rates\r\n00001,0.3\r\n2,0.4\r\n5,0.7\r\n\x1a", "the byte 0x1a", 47),
+        (b"EventIds,Event_rates,x\n1,0.25,\xf6\n", "the bytes are not UTF-8 text", None),
     ],
 )
-def test_packed_event_rates_are_refused(data: bytes, message: str, offset: int) -> None:
+def test_packed_event_rates_are_refused(data: bytes, message: str, offset: int | None) -> None:
     assert_refused(message, offset, parse_event_rates, data)
 
 

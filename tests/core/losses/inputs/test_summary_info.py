@@ -58,3 +58,14 @@ def test_columns_become_texts() -> None:
 )
 def test_summary_infos_are_refused(data: Data, message: str) -> None:
     assert_refused(message, None, parse_summary_info, data)
+
+
+def test_a_control_character_is_named() -> None:
+    message = "the byte 0x1a is a control character"
+    assert_refused(message, 17, parse_summary_info, b"summary_id,tiv\n1,\x1a")
+
+
+def test_a_row_of_several_lines_is_named_by_its_first() -> None:
+    text = b'summary_id,name\n1,"a\nb"\n1,"c\nd\ne"\n'
+    message = "line 4: summary_id 1 is already in line 2"
+    assert_refused(message, None, parse_summary_info, text)

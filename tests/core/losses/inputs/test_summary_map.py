@@ -46,7 +46,7 @@ def test_other_columns_may_be_anything(data: Data) -> None:
     ("data", "message"),
     [
         (b"", "there is no data"),
-        (b"\x00\x01", "the bytes are not UTF-8 text"),
+        (b"item_id,loc_id\n1,\xf6", "the bytes are not UTF-8 text"),
         (b"loc_id,building_id\n1,1", "no column is named item_id or output_id"),
         (b"item_id,building_id\n1,1", "no column is named loc_id"),
         (b"item_id,loc_id,building_id\n", "there is a header line but no other"),
