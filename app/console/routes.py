@@ -29,8 +29,9 @@ from .overview import limits
 from .pages import Pages
 
 _FORM = 4096
-_FORM_SECONDS = 30
 """Most bytes of the form with a key."""
+_FORM_SECONDS = 30
+"""Time in which it has to arrive."""
 _ADDRESS = re.compile(r"https?://[A-Za-z0-9._~:/\[\]-]+")
 """An address that may be pasted into a shell."""
 _AUTHORIZATION = '-H "Authorization: Bearer $THALWEG_KEY" '

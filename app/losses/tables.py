@@ -8,8 +8,6 @@ described, columns are empty.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from abc import ABC, abstractmethod
 from decimal import Decimal
@@ -22,7 +20,7 @@ import orjson
 
 from core.arrays import Indices, Rows
 from core.errors import InputError, ReportError
-from core.losses.inputs import SummaryInfo, number_of
+from core.losses.inputs import SummaryInfo, csv_line, number_of
 from core.losses.reports import Report
 from core.losses.tables import BinEncoder, CsvEncoder
 
@@ -50,10 +48,7 @@ def _typed(texts: npt.NDArray[np.str_]) -> list[Any]:
 
 def _line(cells: list[str]) -> bytes:
     """Cells as the end of a csv line, quoted where necessary."""
-    text = io.StringIO()
-    # What is in the end of a line is quoted, so both kinds of ends are in it.
-    csv.writer(text, lineterminator="\r\n").writerow(["", *cells])
-    return text.getvalue().removesuffix("\r\n").encode() + b"\n"
+    return f"{csv_line(['', *cells])}\n".encode()
 
 
 class SummaryColumns:

@@ -10,8 +10,9 @@ database ends a statement after some seconds: who has no answer a moment later i
 connection is lost.
 
 From then on until it answers, one call at a time tries to connect, the first for two seconds and
-later ones for longer, as a database far away may need; all others fail at once. Without it those in
-line would wait one after the other, each as long as the first.
+later ones for longer, as a database far away may need; all others fail after a moment, in which one
+that is back has answered. Without it those in line would wait one after the other, each as long as
+the first.
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ class Connections:
 
     def _open_silent(self) -> Connection:
         """Try to connect to a database that was silent, unless another call does."""
-        if not self._trying.acquire(blocking=False):
+        if not self._trying.acquire(timeout=_PAUSE):
             raise psycopg.OperationalError("the database does not answer")
         try:
             return self.open(min(2**self._silent, self._seconds))

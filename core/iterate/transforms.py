@@ -54,6 +54,8 @@ RandomTransform = tuple[RandomFunction, Schema]
 
 _STRETCH = 1 << 20
 """Elements that a function computes at once; it may take several arrays of their size."""
+_LEAST = -(2.0**63)
+"""The least int64."""
 _FLOAT = np.dtype(np.float64)
 _INTEGER = np.dtype(np.int64)
 
@@ -341,9 +343,6 @@ def _flip(arguments: Arguments, schema: Schema) -> RandomTransform:
         return {**block, field.name: _on_values(block[field.name], run)}
 
     return function, schema
-
-
-_LEAST = -(2.0**63)
 
 
 def _comparison(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from app.losses.outputs import Output, OutputFile
 from core.errors import InputError, OptionError
+from core.losses.inputs import csv_line
 
 from .environment import tool_outputs
 from .starting import ProcessLog
@@ -55,9 +55,7 @@ def _require(column: str, names: Sequence[str], path: Path) -> None:
 
 def _quoted(cell: str) -> bytes:
     """A cell as csv, in quotes if it needs them."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerow([cell])
-    return text.getvalue().removesuffix("\r\n").encode()
+    return csv_line([cell]).encode()
 
 
 def _read_infos(path: Path) -> tuple[bytes, Mapping[int, bytes], bytes]:

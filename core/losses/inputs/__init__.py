@@ -32,6 +32,7 @@ from .summary_xref import encode_summary_xref as encode_summary_xref
 from .summary_xref import parse_summary_xref as parse_summary_xref
 from .text_tables import SummaryInfo as SummaryInfo
 from .text_tables import SummaryMap as SummaryMap
+from .text_tables import csv_line as csv_line
 from .text_tables import encode_summary_info as encode_summary_info
 from .text_tables import encode_summary_map as encode_summary_map
 from .text_tables import number_of as number_of

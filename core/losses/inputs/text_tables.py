@@ -239,11 +239,16 @@ def plain(texts: NDArray[np.str_]) -> NDArray[np.str_]:
 
 def encode_texts(names: Sequence[str], columns: Sequence[NDArray[np.str_]]) -> bytes:
     """Write a csv with a header, quoting only what has to be quoted."""
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return "".join(f"{csv_line(row)}\n" for row in (names, *rows)).encode()
+
+
+def csv_line(cells: Sequence[str]) -> str:
+    """Write cells as a line of csv, without its end, quoting only what has to be quoted."""
     text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows(zip(*(column.tolist() for column in columns), strict=True))
-    return text.getvalue().encode()
+    # The writer quotes cells that hold a part of the end: a carriage return ends lines, too.
+    csv.writer(text, lineterminator="\r\n").writerow(cells)
+    return text.getvalue().removesuffix("\r\n")
 
 
 def _is_integer(text: str) -> bool:

@@ -69,3 +69,8 @@ def test_a_row_of_several_lines_is_named_by_its_first() -> None:
     text = b'summary_id,name\n1,"a\nb"\n1,"c\nd\ne"\n'
     message = "line 4: summary_id 1 is already in line 2"
     assert_refused(message, None, parse_summary_info, text)
+
+
+def test_cells_of_several_lines_are_written_as_one() -> None:
+    text = b'summary_id,name\n1,"a\rb"\n2,"c\r\nd"\n'
+    assert encode_summary_info(parse_summary_info(text)) == text
