@@ -80,8 +80,8 @@ def _adopt(args: argparse.Namespace, storage: Storage) -> int:
     moved, left = adopt(storage.records, args.old, args.name, storage.turn)
     _note("adopt", None, args.name, old_owner=args.old, count=moved)
     print(f"{moved} things of {args.old} now belong to {args.name}")  # noqa: T201 - as above
-    for thing in left:
-        _say(f"{args.name} has another {thing}: that of {args.old} stays")
+    for sentence in left:
+        _say(sentence)
     return 1 if left else 0
 
 

@@ -15,10 +15,11 @@ pass through unchanged.
 from __future__ import annotations
 
 import io
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -238,9 +239,9 @@ def _check_report(job: MergeJob, header: str) -> None:
 
 
 def _csv_pieces(path: str, _job: MergeJob) -> Iterator[pa.Table]:
-    """Lines and keys of a csv with a header."""
+    """Rows and keys of a csv with a header."""
     with Path(path).open("rb") as file:
-        header = file.readline().rstrip(b"\r\n") + b"\n"
+        header = file.readline().removeprefix(BOM_UTF8).rstrip(b"\r\n") + b"\n"
         names = header.decode("utf-8", "replace").rstrip("\n").split(",")
         if _EVENT not in names:
             raise InputError("it has no header line with EventId", hint=_OF_RUNS, source=path)
@@ -249,13 +250,46 @@ def _csv_pieces(path: str, _job: MergeJob) -> Iterator[pa.Table]:
             include_columns=keys, column_types=dict.fromkeys(keys, pa.int64())
         )
         options = pa_csv.ReadOptions(column_names=names)
+        parse = pa_csv.ParseOptions(newlines_in_values=True)
         yield _lines([], {name: [] for name in keys}, header)
-        while lines := file.readlines(_PIECE):
-            if not lines[-1].endswith(b"\n"):
-                hint = "It was cut; if it is whole, end it with a line feed"
-                raise InputError("its last line has no end", hint=hint, source=path)
-            read = pa_csv.read_csv(io.BytesIO(b"".join(lines)), options, convert_options=convert)
-            yield _lines(lines, {name: read.column(name) for name in keys}, header)
+        for rows in _csv_rows(file, path):
+            read = pa_csv.read_csv(io.BytesIO(b"".join(rows)), options, parse, convert)
+            yield _lines(rows, {name: read.column(name) for name in keys}, header)
+
+
+def _csv_rows(file: BinaryIO, path: str) -> Iterator[list[bytes]]:
+    """Yield rows in pieces, none of them blank.
+
+    Raises:
+        InputError: the last line has no end, or a quote is not closed within a piece.
+    """
+    rest: list[bytes] = []
+    while lines := file.readlines(_PIECE):
+        if not lines[-1].endswith(b"\n"):
+            hint = "It was cut; if it is whole, end it with a line feed"
+            raise InputError("its last line has no end", hint=hint, source=path)
+        rows, rest = _joined(rest + lines)
+        if rows:
+            yield rows
+        if sum(map(len, rest)) > _PIECE:
+            break
+    if rest:
+        hint = "A cell in quotes ends with one, and has those within it doubled"
+        raise InputError(f"a quote is not closed: {rest[0][:60]!r}", hint=hint, source=path)
+
+
+def _joined(lines: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """Rows of lines, as a cell in quotes may hold line feeds; and lines of a row not yet whole."""
+    rows: list[bytes] = []
+    row: list[bytes] = []
+    quotes = 0
+    for line in lines:
+        row.append(line)
+        quotes += line.count(b'"')
+        if quotes % 2 == 0:
+            rows.append(b"".join(row))
+            row = []
+    return [row for row in rows if row.strip(b"\r\n")], row
 
 
 def _lines(lines: list[bytes], keys: dict[str, Any], header: bytes) -> pa.Table:

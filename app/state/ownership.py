@@ -359,12 +359,12 @@ class Namespaces:
                 continue
         return found
 
-    def all(self, owner: str) -> Iterator[OwnedRecord]:
-        """Yield all things of an owner."""
+    def all_of(self, owner: str) -> Iterator[str]:
+        """Yield all ids of an owner."""
         after = ""
-        while page := self.page(owner, "", after, MAX_PAGE):
+        while page := self.ids(owner, after, MAX_PAGE):
             yield from page
-            after = page[-1].ident
+            after = page[-1]
 
     def _records(self, space: str, prefix: str, after: str, limit: int) -> Sequence[Record]:
         start = f"{space}.{after}" if after else ""
@@ -396,18 +396,20 @@ def adopt(
         turn: keeps others from looking who owns something that is between the two.
 
     Returns:
-        The number of things handed over, and those that stay with the old owner because
-        the new one has another of the same id, as ``kind id``.
+        The number of things handed over, and a sentence about each that stays with the old owner:
+        the new one has another of the same id, or it is damaged.
     """
     moved, left = 0, []
     for kind in OWNED_KINDS:
         things = Namespaces(store, kind)
-        for owned in list(things.all(old)):
+        for ident in list(things.all_of(old)):
             with turn():
                 try:
-                    moved += _hand_over(things, old, new, owned.ident)
+                    moved += _hand_over(things, old, new, ident)
                 except RecordExistsError:
-                    left.append(f"{kind} {owned.ident}")
+                    left.append(f"{new} has another {kind} {ident}: that of {old} stays")
+                except StoreDamagedError:
+                    left.append(f"{kind} {ident} is damaged: it stays with {old}")
     return moved, left
 
 

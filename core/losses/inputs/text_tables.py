@@ -187,10 +187,13 @@ def _rows(text: str, source: str | None) -> Iterator[tuple[int, list[str]]]:
             yield line + 1, row
             line = reader.line_num
     except csv.Error as e:
-        is_open = "unexpected end" in str(e)
-        fault = f"line {line + 1}: {'a quote is open to the end of the file' if is_open else e}"
-        hint = 'It has to be csv, with quotes around whole cells, and doubled inside: "5"" pipe"'
-        raise InputError(fault, hint=hint, source=source) from e
+        fault, hint = str(e), 'It has to be csv, with quotes around whole cells: "5"" pipe"'
+        if "unexpected end" in fault:
+            fault = "a quote is open to the end of the file"
+        elif "field limit" in fault:
+            fault = f"a cell has more than {csv.field_size_limit():,} characters"
+            hint = "If it has fewer, a quote before it is not closed; otherwise shorten it"
+        raise InputError(f"line {line + 1}: {fault}", hint=hint, source=source) from e
 
 
 def _read(

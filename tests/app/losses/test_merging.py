@@ -140,3 +140,24 @@ def test_lines_that_are_no_rows_are_refused(
         assert "a.csv: " in said
         assert ("--partial-out of each partition" in said) == (text in {latin, "Loss\n1\n"})
         assert ("its last line has no end" in said) == (text == cut)
+
+
+@pytest.mark.usefixtures("_piece")
+def test_rows_of_several_lines_stay_whole_and_blank_lines_go(tmp_path: Path) -> None:
+    one = '\ufeffEventId,Name\r\n1,"a\n\nb ""c"""\r\n\r\n5,d\r\n\r\n'
+    (tmp_path / "1.csv").write_text(one, newline="")
+    (tmp_path / "2.csv").write_text('EventId,Name\n2,"e\r\n"\n\n7,f\n', newline="")
+    files = [str(tmp_path / name) for name in ("1.csv", "2.csv")]
+    assert main(["merge", *files, "--out", str(tmp_path / "out.csv")]) == 0
+    merged = b'EventId,Name\n1,"a\n\nb ""c"""\r\n2,"e\r\n"\n5,d\r\n7,f\n'
+    assert (tmp_path / "out.csv").read_bytes() == merged
+
+
+@pytest.mark.usefixtures("_piece")
+def test_a_quote_that_is_never_closed_swallows_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = "".join(f"{event},x\n" for event in range(2, 99))
+    (tmp_path / "1.csv").write_text(f'EventId,Name\n1,"a\n{rows}')
+    assert main(["merge", str(tmp_path / "1.csv"), "--out", str(tmp_path / "out.csv")]) == 1
+    assert "a quote is not closed: b'1,\"a" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from app.runs.sealing.jobs import job_of
 from app.runs.sweeping import chores, named_inputs
 from app.state.api_keys import ApiKeys
 from app.state.base import StoreDamagedError
-from app.state.ownership import Namespaces, record_id
+from app.state.ownership import Namespaces, adopt, record_id
 from app.state.sqlite import SqliteStateStore
 from app.state.sweeper import expired_records
 from tests.app.runs.test_store import ALICE, Stores
@@ -102,6 +102,15 @@ def test_no_input_counts_as_unused_that_it_may_name(store: Store, kind: str) -> 
     store.damage(kind, record_id("alice", run.id if kind == RUN else job_of(run).ident))
     with pytest.raises(StoreDamagedError):
         list(named_inputs(store))
+
+
+def test_others_are_handed_over(store: Store) -> None:
+    things = Namespaces(store, "view")
+    for ident in "abc":
+        things.insert("alice", ident, ident)
+    store.damage("view", record_id("alice", "b"))
+    assert adopt(store, "alice", "bob") == (2, ["view b is damaged: it stays with alice"])
+    assert (things.ids("bob"), things.ids("alice")) == (["a", "c"], ["b"])
 
 
 def test_others_expire(store: Store) -> None:

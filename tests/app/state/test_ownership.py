@@ -66,7 +66,7 @@ def test_lists_are_of_one_owner_or_of_all(store: MemoryStateStore) -> None:
     assert things.all_ids(prefix="d") == ["d", "da"]
     things.delete("alice", "da")
     assert {owned.owner for owned in things.of_anyone("d")} == {"alice", "bob"}
-    assert [owned.ident for owned in things.all("alice")] == ["b", "d", "e"]
+    assert list(things.all_of("alice")) == ["b", "d", "e"]
 
 
 def test_a_replacement_sees_what_it_replaces(store: MemoryStateStore) -> None:
@@ -112,7 +112,7 @@ def test_everything_is_handed_over_but_what_is_taken(store: MemoryStateStore) ->
         Namespaces(store, kind).create("new", "same", {})
     Namespaces(store, "dataset").create("old", "taken", {"a": 1})
     Namespaces(store, "dataset").create("new", "taken", {"a": 2})
-    assert adopt(store, "old", "new") == (6, ["dataset taken"])
+    assert adopt(store, "old", "new") == (6, ["new has another dataset taken: that of old stays"])
     assert Namespaces(store, "dataset").ids("old") == ["taken"]
     assert Namespaces(store, "dataset").get("new", "own").value == {"kind": "dataset"}
     assert Namespaces(store, "view").ids("old") == []

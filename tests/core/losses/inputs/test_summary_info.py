@@ -52,6 +52,7 @@ def test_columns_become_texts() -> None:
         (b'summary_id,tiv\n1,2\n2,"3\n3,4\n', "line 3: a quote is open to the end of the file"),
         (b'summary_id,tiv\n\n1,"2"0\n', "line 3: ',' expected after"),
         (b'"summary_id,tiv\n1,2\n', "line 1: a quote is open to the end of the file"),
+        (b"summary_id,a\n\n1," + b"x" * 131_073, "line 3: a cell has more than 131,072 characters"),
         (b"summary_id" + b",a" * 4096 + b"\n1", "the header line has 4097 columns"),
         ({"summary_id": np.zeros(0, int), "tiv": np.zeros(0)}, "there are no rows"),
     ],
