@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from app.audit import AuditLog
-from app.datasets.catalogue import Catalogue, read_catalogue
+from app.datasets.catalogue import Catalogue
 from app.datasets.files.buffers import BufferPool
 from app.datasets.files.places import parse_roots
 from app.datasets.files.seekable import Cursors
 from app.datasets.routes import DatasetService
 from app.datasets.scanning import Scan, scan
+from app.datasets.spec import read_catalogue
 from app.decoding.base import DecoderLimits
 from app.decoding.pool import DecoderPool
 from app.engine.budgets import Budgets

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -33,11 +31,8 @@ OBJECT_SCHEMES = ("s3", "gs", "az")
 _NO_END = "none"
 _LIFETIMES = ("view_days", "pipeline_days", "dataset_days", "run_days", "loss_set_days")
 """Settings that may have no end."""
-_PREFIX = "THALWEG_"
-_NO_SETTINGS = re.compile(
-    r"(URL|KEY|KERNEL_CACHE|AZURITE|AGGREGATE_OPTIONS|SOAK|PEER_SEEDS|NODE_MODULES|OASIS_\w+|\w+_PYTHON)"
-)
-"""Variables with the prefix that something else reads: the client, commands, or tests."""
+PREFIX = "THALWEG_"
+"""Beginning of the variables."""
 _SIZES = (
     *("decoder_memory", "memory_limit", "request_memory", "spool_memory", "spool_limit"),
     *("max_body", "max_upload", "max_input", "min_rate"),
@@ -52,7 +47,7 @@ _API_KEY = re.compile(r"(.*:)?\s*[0-9A-Fa-f]{64}")
 class Settings(BaseSettings):
     """The settings of the service; passed as an argument, never global."""
 
-    model_config = SettingsConfigDict(env_prefix=_PREFIX, frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, extra="ignore")
 
     host: str = "127.0.0.1"
     port: int = Field(default=8000, ge=0, le=65535)
@@ -443,21 +438,6 @@ class Settings(BaseSettings):
                     "it must be an absolute URL such as https://losses.example/thalweg"
                 )
         return value
-
-
-def unknown_variables(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:
-    """Yield each variable that looks like a setting and is none, with the one that it is most like.
-
-    Args:
-        names: of all variables.
-    """
-    known = [name.upper() for name in Settings.model_fields]
-    for name in sorted(names):
-        short = name.upper().removeprefix(_PREFIX)
-        if short in known or short == name.upper() or _NO_SETTINGS.fullmatch(short):
-            continue
-        nearest = get_close_matches(short, known, 1)
-        yield name, _PREFIX + nearest[0] if nearest else None
 
 
 def _is_bare(url: str) -> bool:

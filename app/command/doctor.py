@@ -11,49 +11,35 @@ import contextlib
 import ctypes
 import os
 import resource
-import sqlite3
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import orjson
 from pydantic import ValidationError
 
 from app.audit import LOG, NONE
 from app.cores import count_cores, count_memory
-from app.datasets.catalogue import read_catalogue
 from app.datasets.files.mapped import is_local
 from app.datasets.files.places import missing_roots, parse_roots
+from app.datasets.spec import read_catalogue
 from app.decoding.base import DecoderLimits
 from app.decoding.process import DecoderProcess, StartError
 from app.errors import ServiceError
 from app.logs import configure_logging
 from app.server.lanes.table import LONG, parse_lanes
-from app.settings import MIB, Settings, unknown_variables
+from app.settings import MIB, Settings
 from app.state.api_keys import ApiKeys
-from app.state.base import RecordMissingError, StateStore, StoreError
+from app.state.base import RecordMissingError, StateStore
 from app.state.blob_files import FileBlobStore
-from app.state.durable import opened, store_error
+from app.state.durable import opened
 from app.state.space import Space
 from app.state.sql import IDENT, KIND
 from app.state.sqlite import SqliteStateStore
-from app.state.sqlite_schema import OLDEST, VERSION
-from app.state.storage import (
-    BLOBS,
-    FILES,
-    SQLITE,
-    STATE,
-    open_database,
-    place_of,
-    redacted,
-    try_objects,
-    unusable,
-)
+from app.state.storage import BLOBS, FILES, SQLITE, redacted, try_objects
 from app.state.token_keys import FILE, load_keys, shared_keys
 from app.tasks import make_cluster, scheduler_of
 from app.tokens import KeyRing, parse_key
@@ -61,10 +47,15 @@ from app.tracing import NO_TRACING, open_tracing
 from core._jit import CACHE_VARIABLE, cache_roots, find_published
 
 from .finding import OK, WARN, WRONG, Finding, judge
-from .serving import check_exposure, is_loopback, kept, sentence_of, settings_of
-
-if TYPE_CHECKING:
-    from app.state.postgres import PostgresStateStore
+from .serving import (
+    check_exposure,
+    is_loopback,
+    kept,
+    sentence_of,
+    settings_of,
+    unknown_variables,
+)
+from .trials import EarlierStateError, existing, tried_directory, tried_records
 
 _TOUCHES = 5
 """Commits that are measured."""
@@ -86,10 +77,6 @@ _FILES = 1024
 _CLOCKS = "Have NTP set the clocks: keys expire by them, and so does what is stored"
 _FREE = 5
 """What adjtimex returns where no time service sets the clock."""
-
-
-class _EarlierStateError(Exception):
-    """To open the state would change it for good."""
 
 
 def doctor(args: argparse.Namespace) -> int:
@@ -125,7 +112,7 @@ def run_check(check: Callable[[Settings], Finding], settings: Settings) -> Findi
     """Run a check; whatever it raises is what it has found."""
     try:
         return check(settings)
-    except _EarlierStateError as e:
+    except EarlierStateError as e:
         return Finding(WARN, str(e), "Back it up before this version is started")
     except Exception as e:  # noqa: BLE001 - the others go on
         text = " ".join(str(e).split())
@@ -145,7 +132,7 @@ def _variables(_settings: Settings) -> Finding:
 
 def _data_directory(settings: Settings) -> Finding:
     directory, user = settings.data_dir, os.geteuid()
-    place = _existing(directory)
+    place = existing(directory)
     room = Space(place, settings.reserve_bytes).room()
     with opened(place, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
         local, owner = is_local(descriptor), os.fstat(descriptor).st_uid
@@ -165,7 +152,7 @@ def _data_directory(settings: Settings) -> Finding:
 
 
 def _state(settings: Settings) -> Finding:
-    with _records(settings) as records:
+    with tried_records(settings) as records:
         commit, lead = _measure(records)
         slow = "Use a faster disk, or a nearer one: uploads wait for it" if commit > _SLOW else ""
         took = f"a commit takes {_milliseconds(commit)}"
@@ -197,7 +184,10 @@ def _measure(records: StateStore) -> tuple[float, float]:
 
 def _blobs(settings: Settings) -> Finding:
     if settings.blobs == FILES:
-        with _tried(settings, BLOBS) as place, closing(FileBlobStore(place / BLOBS)) as blobs:
+        with (
+            tried_directory(settings, BLOBS) as place,
+            closing(FileBlobStore(place / BLOBS)) as blobs,
+        ):
             blobs.check()
         return Finding(OK, f"files in {settings.data_dir / BLOBS} can be written")
     _, seconds = try_objects(settings.blobs)
@@ -208,7 +198,7 @@ def _blobs(settings: Settings) -> Finding:
 
 
 def _api_keys(settings: Settings) -> Finding:
-    with _records(settings) as records:
+    with tried_records(settings) as records:
         stored = list(ApiKeys(records).records())
     check_exposure(settings, has_stored_keys=bool(stored))
     if not settings.api_keys and not stored:
@@ -228,7 +218,7 @@ def _token_keys(settings: Settings) -> Finding:
     place, keys = "THALWEG_TOKEN_KEYS", [parse_key(text) for text in settings.token_keys]
     if not keys and settings.state != SQLITE:
         place = "the database"
-        with _records(settings) as records, contextlib.suppress(RecordMissingError):
+        with tried_records(settings) as records, contextlib.suppress(RecordMissingError):
             keys = shared_keys(records)
     elif not keys:
         place = str(settings.data_dir / FILE)
@@ -246,7 +236,7 @@ def _token_keys(settings: Settings) -> Finding:
 def _kernels(_settings: Settings) -> Finding:
     if (build := find_published()) is not None:
         return Finding(OK, f"compiled for this CPU in {build}")
-    root = next((root for root in cache_roots() if os.access(_existing(root), os.W_OK)), None)
+    root = next((root for root in cache_roots() if os.access(existing(root), os.W_OK)), None)
     if root is None:
         mend = f"Set {CACHE_VARIABLE} to a directory, or each process compiles them"
     else:
@@ -345,7 +335,7 @@ def _engine(settings: Settings) -> Finding:
         return Finding(OK, "this machine computes")
     scheduler_of(settings).reach()
     with contextlib.ExitStack() as undo:
-        records = undo.enter_context(_records(settings))
+        records = undo.enter_context(tried_records(settings))
         cluster = make_cluster(settings, records, undo)
         used, reasons = cluster.describe() if cluster is not None else (0, [])
     return judge(
@@ -394,74 +384,6 @@ def _workers(settings: Settings) -> tuple[int, int]:
     """Return the number of all workers, and of those for long work."""
     lanes = parse_lanes(settings.lanes, settings.workers, count_cores())
     return len(lanes), sum(lane in {"", LONG} for lane in lanes)
-
-
-def _existing(path: Path) -> Path:
-    """Return a path, or the nearest directory above it that exists."""
-    path = path.absolute()
-    return next(place for place in (path, *path.parents) if place.exists())
-
-
-@contextlib.contextmanager
-def _tried(settings: Settings, name: str) -> Iterator[Path]:
-    """Provide the data directory; where it lacks a name, one beside it that is removed.
-
-    Who starts the service may be another user, and could not write to what is made here.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
-    directory = settings.data_dir
-    with contextlib.ExitStack() as undo:
-        try:
-            if not (directory / name).exists():
-                other = TemporaryDirectory(prefix=".doctor-", dir=_existing(directory))
-                directory = Path(undo.enter_context(other))
-            yield directory
-        except OSError as e:
-            raise unusable(settings.data_dir, store_error(e, directory)) from e
-        except StoreError as e:
-            raise unusable(settings.data_dir, e) from e
-
-
-@contextlib.contextmanager
-def _records(settings: Settings) -> Iterator[SqliteStateStore | PostgresStateStore]:
-    """Open the records of the service, and check that they can be written.
-
-    Raises:
-        StorageError, StoreError: they cannot.
-    """
-    if settings.state != SQLITE:
-        database = open_database(settings.state, place_of(settings.data_dir, settings.blobs))
-        with closing(database):
-            database.check()
-            yield database
-        return
-    with _tried(settings, STATE) as directory:
-        path = directory / STATE
-        _check_version(path)
-        records = SqliteStateStore(path, space=Space(directory, settings.reserve_bytes))
-        with closing(records):
-            records.check()
-            yield records
-
-
-def _check_version(path: Path) -> None:
-    """Check that opening the state would not bring it up to date.
-
-    Raises:
-        _EarlierStateError: it would.
-    """
-    version = 0
-    with contextlib.suppress(sqlite3.Error):
-        uri = f"{path.absolute().as_uri()}?mode=ro"
-        with closing(sqlite3.connect(uri, uri=True)) as connection:
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if OLDEST <= version < VERSION:
-        raise _EarlierStateError(
-            f"{path} has version {version}, and the first start makes it {VERSION}, which earlier"
-            " servers cannot read"
-        )
 
 
 def _size(nbytes: int) -> str:

@@ -8,10 +8,12 @@ import gc
 import importlib
 import ipaddress
 import os
+import re
 import resource
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from difflib import get_close_matches
 from functools import cache, partial
 from pathlib import Path
 
@@ -33,7 +35,7 @@ from app.server.serve import Lanes
 from app.server.serve import serve as serve_application
 from app.server.supervisor import USAGE
 from app.service_error import ServiceError
-from app.settings import METRICS_DIRECTORY, Settings, unknown_variables
+from app.settings import METRICS_DIRECTORY, PREFIX, Settings
 from app.state.api_keys import ApiKeys
 from app.state.base import StorageError
 from app.state.presence import pids_beside
@@ -47,6 +49,10 @@ from core.errors import CoreError, OptionError
 from .parser import FLAGS
 
 _NOWHERE = "there is no such directory"
+_NO_SETTINGS = re.compile(
+    r"(URL|KEY|KERNEL_CACHE|AZURITE|AGGREGATE_OPTIONS|SOAK|PEER_SEEDS|NODE_MODULES|OASIS_\w+|\w+_PYTHON)"
+)
+"""Variables with the prefix that something else reads: the client, commands, or tests."""
 _THRESHOLDS = (2000, 10, 40)
 """New objects per collection of garbage, and collections of each generation per one of the next;
 Python's default is 700, 10 and 10."""
@@ -326,6 +332,21 @@ def serve(args: argparse.Namespace) -> int:
             "this variable is not a setting and is ignored", variable=name, nearest=nearest
         )
     return run_server(settings)
+
+
+def unknown_variables(names: Iterable[str]) -> Iterator[tuple[str, str | None]]:
+    """Yield each variable that looks like a setting and is none, with the one that it is most like.
+
+    Args:
+        names: of all variables.
+    """
+    known = [name.upper() for name in Settings.model_fields]
+    for name in sorted(names):
+        short = name.upper().removeprefix(PREFIX)
+        if short in known or short == name.upper() or _NO_SETTINGS.fullmatch(short):
+            continue
+        nearest = get_close_matches(short, known, 1)
+        yield name, PREFIX + nearest[0] if nearest else None
 
 
 def settings_of(args: argparse.Namespace) -> Settings:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import math
 import threading
-import tomllib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from app.decoding.base import Decoders
-from app.errors import DataChangedError, InvalidOptionError, NotFoundError, ServiceError
+from app.errors import DataChangedError, InvalidOptionError, NotFoundError
 from app.http.identity import Identity
 from app.state.base import (
     RecordConflictError,
@@ -28,7 +26,7 @@ from app.state.base import (
 from app.state.ownership import Namespaces
 from core.arrays import Array
 from core.budget import current
-from core.errors import AmbiguousFormatError, CoreError, FormatError, ShapeError
+from core.errors import AmbiguousFormatError, FormatError, ShapeError
 from core.tiles.corrections import Corrections, check_finite
 from core.tiles.formats import parse
 from core.tiles.frames import FileFrames
@@ -440,27 +438,3 @@ def _parsed(stored: bytes) -> DatasetSpec:
 def _missing(ident: str) -> NotFoundError:
     hint = "GET /v1/datasets lists those there are, POST /v1/datasets registers one"
     return NotFoundError(f"there is no dataset {ident[:80]!r}", hint=hint)
-
-
-def read_catalogue(path: Path | None) -> dict[str, DatasetSpec]:
-    """Read entries from a TOML file with one table per dataset, named by its id.
-
-    Raises:
-        InvalidOptionError: the file cannot be read, or an entry is invalid.
-    """
-    if path is None:
-        return {}
-    try:
-        tables = tomllib.loads(path.read_text())
-    except (OSError, ValueError) as e:
-        raise InvalidOptionError(f"the catalogue {path} cannot be read: {e}") from e
-    entries = {}
-    for ident, values in tables.items():
-        if not isinstance(values, Mapping):
-            raise InvalidOptionError(f"{ident!r} in the catalogue is not a table")
-        try:
-            entries[ident] = parse_dataset({"id": ident, **values}, operator=True)
-        except (CoreError, ServiceError) as e:
-            hint = getattr(e, "hint", None)
-            raise InvalidOptionError(f"[{ident}] in the catalogue {path}: {e}", hint=hint) from e
-    return entries

@@ -7,14 +7,16 @@ import itertools
 import json
 import math
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from app.errors import InvalidOptionError
-from core.errors import names_hint
+from app.errors import InvalidOptionError, ServiceError
+from core.errors import CoreError, names_hint
 from core.tiles.recording import Axis, Hints
 from core.tiles.view import MAX_DIMS, parse_dtype
 
@@ -396,3 +398,27 @@ def _pixels(value: Any) -> tuple[tuple[int, ...], ...]:  # noqa: ANN401 - JSON
                 "corrections.excluded", f"contains {str(number)[:40]!r}, which is not a coordinate"
             )
     return pixels
+
+
+def read_catalogue(path: Path | None) -> dict[str, DatasetSpec]:
+    """Read entries from a TOML file with one table per dataset, named by its id.
+
+    Raises:
+        InvalidOptionError: the file cannot be read, or an entry is invalid.
+    """
+    if path is None:
+        return {}
+    try:
+        tables = tomllib.loads(path.read_text())
+    except (OSError, ValueError) as e:
+        raise InvalidOptionError(f"the catalogue {path} cannot be read: {e}") from e
+    entries = {}
+    for ident, values in tables.items():
+        if not isinstance(values, Mapping):
+            raise InvalidOptionError(f"{ident!r} in the catalogue is not a table")
+        try:
+            entries[ident] = parse_dataset({"id": ident, **values}, operator=True)
+        except (CoreError, ServiceError) as e:
+            hint = getattr(e, "hint", None)
+            raise InvalidOptionError(f"[{ident}] in the catalogue {path}: {e}", hint=hint) from e
+    return entries

@@ -92,7 +92,7 @@ class Request:
 
 
 class RefusedError(Exception):
-    """A library refused a file; not a fault of the worker.
+    """A file cannot be decoded; not a fault of the worker.
 
     Attributes:
         message: what is wrong, beginning in lower case.

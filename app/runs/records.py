@@ -98,18 +98,13 @@ class RunRecord(Stored):
         """Whether it takes streams."""
         return self.state in OPEN_STATES
 
-    def has(self, partition: int, stream: str, term: str) -> bool:
-        """Whether a stream is one of the run: sealed with it, or created since.
+    def has(self, stream: StreamRecord) -> bool:
+        """Whether a stream is one of the run, or was until it was deleted.
 
-        A stream that is none never becomes one, even of a run that is created again by its key:
-        terms do not come back.
-
-        Args:
-            partition: of the stream.
-            stream: its id.
-            term: that of the run when the stream was created.
+        The run was sealed with it, or it was created since. A stream that is none of a run never
+        becomes one, even of a run that is created again by its key: terms do not come back.
         """
-        return self.streams.get(partition) == stream or term == self.term
+        return self.streams.get(stream.partition) == stream.id or stream.term == self.term
 
     @property
     def files(self) -> str:
@@ -225,6 +220,13 @@ class StreamRecord(Stored):
     def is_untouched(self) -> bool:
         """Whether nothing came of it: its creator never learned of it, perhaps."""
         return self.state == "created" and not self.appending
+
+    def is_declared_as(self, other: StreamRecord) -> bool:
+        """Whether the creation of another one declares what that of this one did."""
+        lengths = {self.length, other.length}
+        if None not in lengths and len(lengths) > 1:
+            return False
+        return (self.metadata, self.expected_digest) == (other.metadata, other.expected_digest)
 
     @property
     def fences(self) -> set[int]:

@@ -118,10 +118,10 @@ class Streams:
                 run = self.runs.again(run)
                 continue
             run = self._admit(stream)
-            if run.is_open and _is_of(run, stream):
+            if run.is_open and run.has(stream):
                 self.runs.watch.announce(run.id)
                 return stream
-            if not _is_of(run, stream):
+            if not run.has(stream):
                 self._remove(stream)
 
     def _admit(self, stream: StreamRecord) -> RunRecord:
@@ -186,7 +186,7 @@ class Streams:
             if known is None:
                 self._clear(run, stream.key)
                 continue
-            if not (repeats and known.is_untouched and _is_repeated(known, stream)):
+            if not (repeats and known.is_untouched and known.is_declared_as(stream)):
                 full = known.state == "complete"
                 raise PartitionTakenError(
                     f"partition {known.partition} has a stream already: {known.id}, {known.state}",
@@ -197,15 +197,10 @@ class Streams:
                 )
             with contextlib.suppress(RecordConflictError, RecordMissingError):
                 # A version of its own, even if nothing changes: see _admit.
-                return self.swap(
-                    known,
-                    replace(
-                        known,
-                        length=known.length if stream.length is None else stream.length,
-                        fence=known.fence + stream.fence,
-                        appending=stream.appending,
-                    ),
-                )
+                length = known.length if stream.length is None else stream.length
+                fence = known.fence + stream.fence
+                new = replace(known, length=length, fence=fence, appending=stream.appending)
+                return self.swap(known, new)
 
     def _clear(self, run: RunRecord, key: str) -> None:
         """Remove the stream in a record, if it is none of the run.
@@ -216,7 +211,7 @@ class Streams:
         run = self.runs.again(run)
         with contextlib.suppress(RecordMissingError):
             stream = StreamRecord.decode(self._records.get(run.owner, key))
-            if not _is_of(run, stream):
+            if not run.has(stream):
                 self._remove(stream)
 
     def confirm(self, stream: StreamRecord) -> None:
@@ -228,7 +223,7 @@ class Streams:
         """
         run = self.runs.uploading(stream.owner, stream.run)
         self.runs.check_open(run)
-        if not _is_of(run, stream):
+        if not run.has(stream):
             raise _missing(stream.id)
 
     def seal(self, run: RunRecord, check: Check, change: Change) -> RunRecord:
@@ -287,7 +282,7 @@ class Streams:
         try:
             found = StreamRecord.decode(self._records.get(run.owner, key))
             # The stream may be newer than this version of the run.
-            if not (_is_of(run, found) or _is_of(self.runs.again(run), found)):
+            if not (run.has(found) or self.runs.again(run).has(found)):
                 return None
         except RecordMissingError:
             return None
@@ -313,7 +308,7 @@ class Streams:
     def _after(self, run: RunRecord, after: str, limit: int) -> Iterator[StreamRecord]:
         for record in self._scan(run, after, limit):
             stream = StreamRecord.decode(OwnedRecord.of(record))
-            settled = self.settle(stream) if _is_of(run, stream) else None
+            settled = self.settle(stream) if run.has(stream) else None
             if settled is not None:
                 yield settled
 
@@ -325,7 +320,7 @@ class Streams:
             with logged_damage():
                 if not (term in record.value and b'"deleted":false' in record.value):
                     stream = StreamRecord.decode(OwnedRecord.of(record))
-                    if stream.deleted or not _is_of(run, stream):
+                    if stream.deleted or not run.has(stream):
                         continue
             yield int(record.id.rpartition(".")[2])
 
@@ -412,7 +407,7 @@ class Streams:
                     self._records.delete(run.owner, ident_of(record))
                 continue
             # Others are of a run that was created since by the same key, or the sweeper's.
-            if _is_of(run, stream):
+            if run.has(stream):
                 self._remove(stream)
 
     def _remove(self, stream: StreamRecord) -> None:
@@ -448,18 +443,6 @@ class Streams:
             with contextlib.suppress(BlobMissingError, StoreBusyError):
                 self.blobs.delete(STREAM, stream.blob(fence))
         return True
-
-
-def _is_of(run: RunRecord, stream: StreamRecord) -> bool:
-    """Whether a stream is one of a run, or was until it was deleted."""
-    return run.has(stream.partition, stream.id, stream.term)
-
-
-def _is_repeated(known: StreamRecord, stream: StreamRecord) -> bool:
-    """Whether the creation of a stream declares what that of a known one did."""
-    if None not in {known.length, stream.length} and known.length != stream.length:
-        return False
-    return (known.metadata, known.expected_digest) == (stream.metadata, stream.expected_digest)
 
 
 def _missing(ident: str) -> NotFoundError:

@@ -217,10 +217,7 @@ def streams_without_runs(
         stream = StreamRecord.decode(OwnedRecord.of(record))
         if stream.touched >= clock() - _GRACE:
             return
-        if any(
-            run.has(stream.partition, stream.id, stream.term)
-            for run in _runs_of(runs, stream.owner, stream.run)
-        ):
+        if any(run.has(stream) for run in _runs_of(runs, stream.owner, stream.run)):
             streams.settle(stream)
         else:
             records.delete(STREAM, record.id, record)

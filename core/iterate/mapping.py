@@ -18,6 +18,7 @@ import numpy as np
 from ..arrays import Indices, Mask
 from ..budget import Scope, current
 from ..errors import PipelineError, TransformError, WorkStoppedError, names_hint
+from ..rng import Draws
 from .base import Block, Counting, Indexed, Schema, Stage, State, check_state, in_order
 from .columns import (
     block_bytes,
@@ -34,7 +35,6 @@ from .transforms import (
     PREDICATES,
     RANDOM_TRANSFORMS,
     TRANSFORMS,
-    Draws,
     Function,
     Predicate,
     RandomFunction,

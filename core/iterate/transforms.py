@@ -11,39 +11,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ..arrays import Array, Floats, Indices, Mask, Words
+from ..arrays import Array, Indices, Mask
 from ..budget import current
 from ..errors import CastingError, names_hint
-from ..rng import Key, below, bits, uniform
+from ..rng import Draws
 from .base import Block, Column, Field, Ragged, Schema
 from .columns import unique_names, values_of
 from .options import NUMBERS, Args, Arguments, refuse
-
-
-@dataclass(frozen=True, slots=True)
-class Draws:
-    """Random numbers for a block of items: functions of a key and the items' positions."""
-
-    key: Key
-    positions: Indices
-
-    def bits(self, *path: str | int) -> Words:
-        """64 random bits for every item, different for every path."""
-        return bits(self.key.child(*path), self.positions.view(np.uint64))
-
-    def uniform(self, *path: str | int) -> Floats:
-        """A number in [0, 1) for every item."""
-        return uniform(self.key.child(*path), self.positions.view(np.uint64))
-
-    def below(self, n: int, *path: str | int) -> Indices:
-        """A number from 0 to n - 1 for every item."""
-        return below(self.key.child(*path), self.positions.view(np.uint64), n)
-
 
 Function = Callable[[Block], Block]
 RandomFunction = Callable[[Block, Draws], Block]

@@ -274,17 +274,11 @@ class Scanner:
         """
         if self.header is None:
             if len(rest) == 0:
-                raise errors.EmptyStreamError(
-                    "the stream is empty",
-                    offset=0,
-                    hint="Its writer sent nothing, or failed before its header",
-                    source=self.name,
-                )
-            raise errors.TruncatedError(
-                f"the stream ends inside its header, after {len(rest)} bytes",
-                offset=len(rest),
-                source=self.name,
-            )
+                fault = "the stream is empty"
+                hint = "Its writer sent nothing, or failed before its header"
+                raise errors.EmptyStreamError(fault, offset=0, hint=hint, source=self.name)
+            fault = f"the stream ends inside its header, after {len(rest)} bytes"
+            raise errors.TruncatedError(fault, offset=len(rest), source=self.name)
         if len(rest):
             raise self._tail_error(rest)
         s = self.state[0]

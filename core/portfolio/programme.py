@@ -122,9 +122,7 @@ _EVERY = (
     "ReinsNumber ReinsName ReinsType InuringPriority ReinsPeril ReinsPremium PlacedPercent"
     " TreatyShare ReinsCurrency Scope"
 )
-FIELDS = list(
-    dict.fromkeys([*_EVERY.split(), *(f for kind in KINDS.values() for f in kind.fields)])
-)
+FIELDS = list(dict.fromkeys(_EVERY.split() + [f for kind in KINDS.values() for f in kind.fields]))
 """Fields of a layer."""
 ALL_PERILS = "AA1"
 TERMS: Mapping[str, float] = {

@@ -5,12 +5,13 @@ and an index. There is no generator state: numbers can be drawn in any order, on
 machine.
 """
 
-from .keys import MAX_LENGTH, MAX_SEED, SMALL, Key, Permutation, below, bits, derive, uniform
+from .keys import MAX_LENGTH, MAX_SEED, SMALL, Draws, Key, Permutation, below, bits, derive, uniform
 
 __all__ = [
     "MAX_LENGTH",
     "MAX_SEED",
     "SMALL",
+    "Draws",
     "Key",
     "Permutation",
     "below",

@@ -139,6 +139,26 @@ def below(key: Key, indices: Words, n: int) -> Indices:
     return out
 
 
+@dataclass(frozen=True, slots=True)
+class Draws:
+    """Random numbers for a block of items: functions of a key and the items' positions."""
+
+    key: Key
+    positions: Indices
+
+    def bits(self, *path: str | int) -> Words:
+        """64 random bits for every item, different for every path."""
+        return bits(self.key.child(*path), self.positions.view(np.uint64))
+
+    def uniform(self, *path: str | int) -> Floats:
+        """A number in [0, 1) for every item."""
+        return uniform(self.key.child(*path), self.positions.view(np.uint64))
+
+    def below(self, n: int, *path: str | int) -> Indices:
+        """A number from 0 to n - 1 for every item."""
+        return below(self.key.child(*path), self.positions.view(np.uint64), n)
+
+
 def _writable(values: Words) -> Words:
     """Make values contiguous and writable: read-only arrays need kernels of another type."""
     return np.require(values, np.uint64, ["C", "W"])

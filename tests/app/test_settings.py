@@ -10,7 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from app.command.parser import FLAGS
-from app.settings import MAX_NUMBER, MAX_SECONDS, Settings, unknown_variables
+from app.command.serving import unknown_variables
+from app.settings import MAX_NUMBER, MAX_SECONDS, Settings
 from app.times import MAX_DAYS
 
 A, B, C = (64 * digit for digit in "aB0")

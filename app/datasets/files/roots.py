@@ -33,15 +33,13 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from app.errors import BusyError, InvalidOptionError, ServiceError, TooLargeError
 
 from .identity import Identity
-from .visits import Visits, numerically, watched
+from .visits import Entry, Visits, matching, numerically, watched
 
 if TYPE_CHECKING:
     from .buckets import Bucket
@@ -68,26 +66,6 @@ class PathRefusedError(ServiceError, code="path-refused"):
 
 class FileMissingError(ServiceError, code="file-missing"):
     """A file of a dataset does not exist."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """An entry of a directory."""
-
-    name: str
-    is_link: bool
-    is_directory: bool
-    """Whether it is a directory or a link to one."""
-    is_plain: bool
-    """Whether it is a regular file itself, not a link."""
-
-    @classmethod
-    def of(cls, entry: os.DirEntry[str]) -> _Entry:
-        directory = False
-        with contextlib.suppress(OSError):
-            directory = entry.is_dir()
-        plain = entry.is_file(follow_symlinks=False)
-        return cls(entry.name, entry.is_symlink(), directory, plain)
 
 
 class Roots:
@@ -295,14 +273,14 @@ class Roots:
                 if entry.is_directory and not entry.is_link and not entry.name.startswith("."):
                     yield from self._walk(f"{directory}/{entry.name}", parts, visits)
         elif MAGIC.search(part):
-            for entry in _matching(self._scan(directory, visits), part):
+            for entry in matching(self._scan(directory, visits), part):
                 yield from self._take(f"{directory}/{entry.name}", entry, rest, visits)
         elif rest:
             yield from self._walk(f"{directory}/{part}", rest, visits)
         elif self._is_file(f"{directory}/{part}"):
             yield f"{directory}/{part}"
 
-    def _take(self, path: str, entry: _Entry, rest: Sequence[str], visits: Visits) -> Iterator[str]:
+    def _take(self, path: str, entry: Entry, rest: Sequence[str], visits: Visits) -> Iterator[str]:
         if rest and entry.is_directory:
             # A directory may lack the names that the rest of the pattern asks for.
             with contextlib.suppress(FileMissingError):
@@ -318,11 +296,11 @@ class Roots:
             name = self._shown(path)
             raise PathRefusedError(f"{name!r} is a broken link", path=name) from e
 
-    def _scan(self, directory: str, visits: Visits) -> list[_Entry]:
+    def _scan(self, directory: str, visits: Visits) -> list[Entry]:
         descriptor = self._open(directory, directory, _SCAN)
         try:
             with os.scandir(descriptor) as entries:
-                listed = [_Entry.of(entry) for entry in watched(visits.list(entries))]
+                listed = [Entry.of(entry) for entry in watched(visits.list(entries))]
         except OSError as e:
             self._raise(e, directory, directory)
         finally:
@@ -419,15 +397,6 @@ def _real(path: str) -> str:
 
 def _is_below(path: str, root: str) -> bool:
     return path.startswith(f"{root}/")
-
-
-def _matching(entries: Sequence[_Entry], part: str) -> list[_Entry]:
-    literal = [entry for entry in entries if entry.name == part]
-    return literal or [
-        entry
-        for entry in watched(entries)
-        if fnmatchcase(entry.name, part) and (part[0] == "." or entry.name[0] != ".")
-    ]
 
 
 def check_text(name: str) -> None:

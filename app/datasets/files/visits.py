@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,6 +20,27 @@ T = TypeVar("T")
 _NUMBER = re.compile(r"([0-9]+)")
 _STRETCH = 256
 """Entries of a directory between two checks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of a directory."""
+
+    name: str
+    is_link: bool
+    is_directory: bool
+    """Whether it is a directory or a link to one."""
+    is_plain: bool
+    """Whether it is a regular file itself, not a link."""
+
+    @classmethod
+    def of(cls, entry: os.DirEntry[str]) -> Entry:
+        """Return what a scan says of it."""
+        directory = False
+        with contextlib.suppress(OSError):
+            directory = entry.is_dir()
+        plain = entry.is_file(follow_symlinks=False)
+        return cls(entry.name, entry.is_symlink(), directory, plain)
 
 
 class Visits:
@@ -56,6 +81,16 @@ def watched(entries: Sequence[T]) -> Iterator[T]:
     for at in range(0, len(entries), _STRETCH):
         budget.check("search")
         yield from entries[at : at + _STRETCH]
+
+
+def matching(entries: Sequence[Entry], part: str) -> list[Entry]:
+    """Return the entries that a part of a pattern names: of several, the one that it is itself."""
+    literal = [entry for entry in entries if entry.name == part]
+    return literal or [
+        entry
+        for entry in watched(entries)
+        if fnmatchcase(entry.name, part) and (part[0] == "." or entry.name[0] != ".")
+    ]
 
 
 def numerically(path: Path | str) -> tuple[list[str | int], str]:

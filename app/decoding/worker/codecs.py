@@ -20,7 +20,7 @@ from backports.zstd import ZstdDecompressor, ZstdError, get_frame_info, get_fram
 from isal import isal_zlib
 from numcodecs import blosc, zstd
 
-from .requests import Fault
+from ..base import RefusedError
 
 Array = npt.NDArray[Any]
 Octets = bytes | bytearray | memoryview
@@ -75,7 +75,7 @@ class Chain:
             The values: ``room`` if they are in it.
 
         Raises:
-            Fault: the bytes are not a chunk of this shape.
+            RefusedError: the bytes are not a chunk of this shape.
         """
         stored = list(shape)
         for order in self.transposes:
@@ -94,7 +94,7 @@ class Chain:
                     return room if plain else self._transposed(room)
             octets = undo(octets, nbytes)
         if len(octets) != nbytes:
-            raise Fault(f"it has {len(octets)} bytes instead of {nbytes}")
+            raise RefusedError(f"it has {len(octets)} bytes instead of {nbytes}")
         return self._transposed(np.frombuffer(octets, self.dtype).reshape(stored))
 
     def _transposed(self, values: Array) -> Array:
@@ -107,7 +107,7 @@ def parse_chain(codecs: Any, dtype: np.dtype[Any], dimensions: int) -> Chain:  #
     """Build a chain from the metadata of an array.
 
     Raises:
-        Fault: a codec is unknown, misplaced or misconfigured.
+        RefusedError: a codec is unknown, misplaced or misconfigured.
     """
     transposes: list[tuple[int, ...]] = []
     compressors: list[Undo] = []
@@ -125,9 +125,9 @@ def parse_chain(codecs: Any, dtype: np.dtype[Any], dimensions: int) -> Chain:  #
             compressors.append(_COMPRESSORS[name])
             fixed = None if fixed is None or name != "crc32c" else fixed + _CRC_BYTES
         else:
-            raise Fault(f"the codec {str(name)[:60]!r} is unknown, or not in its place")
+            raise RefusedError(f"the codec {str(name)[:60]!r} is unknown, or not in its place")
     if stored is None:
-        raise Fault("the codecs lack one named bytes")
+        raise RefusedError("the codecs lack one named bytes")
     return Chain(tuple(transposes), stored, tuple(compressors), fixed)
 
 
@@ -135,13 +135,15 @@ def _order(value: Any, dimensions: int) -> tuple[int, ...]:  # noqa: ANN401 - JS
     if not isinstance(value, list) or sorted(map(str, value)) != sorted(
         map(str, range(dimensions))
     ):
-        raise Fault(f"the order {str(value)[:60]} of a transpose is not a permutation of the axes")
+        raise RefusedError(
+            f"the order {str(value)[:60]} of a transpose is not a permutation of the axes"
+        )
     return tuple(int(axis) for axis in value)
 
 
 def _stored(dtype: np.dtype[Any], endian: Any) -> np.dtype[Any]:  # noqa: ANN401 - JSON
     if endian not in {"little", "big"} and (endian is not None or dtype.itemsize > 1):
-        raise Fault(f"the byte order is {str(endian)[:60]!r} instead of little or big")
+        raise RefusedError(f"the byte order is {str(endian)[:60]!r} instead of little or big")
     return dtype.newbyteorder(">" if endian == "big" else "<")
 
 
@@ -174,12 +176,12 @@ def _members(
         try:
             pieces.append(member.decompress(octets, left))
         except (isal_zlib.error, ZstdError) as e:  # type: ignore[misc]  # a stub is wrong
-            raise Fault(f"{name}: {e}") from e
+            raise RefusedError(f"{name}: {e}") from e
         left -= len(pieces[-1])
         if left <= 0:
-            raise Fault(f"it decompresses to more than {bound} bytes")
+            raise RefusedError(f"it decompresses to more than {bound} bytes")
         if not member.eof:
-            raise Fault(f"{name}: it is cut")
+            raise RefusedError(f"{name}: it is cut")
         octets = member.unused_data.lstrip(padding)
         if not octets:
             break
@@ -204,13 +206,13 @@ def _blosc(octets: Octets, bound: int) -> Octets:
     nbytes = int.from_bytes(head[4:8], "little")
     encoded = int.from_bytes(head[12:16], "little")
     if len(head) < _BLOSC_HEAD or encoded > len(octets):
-        raise Fault("blosc: it is cut")
+        raise RefusedError("blosc: it is cut")
     if nbytes > bound:
-        raise Fault(f"it decompresses to more than {bound} bytes")
+        raise RefusedError(f"it decompresses to more than {bound} bytes")
     try:
         return memoryview(blosc.decompress(bytes(octets)))
     except (RuntimeError, ValueError) as e:
-        raise Fault(f"blosc: {e}") from e
+        raise RefusedError(f"blosc: {e}") from e
 
 
 def _crc32c(octets: Octets, _bound: int) -> Octets:
@@ -218,7 +220,7 @@ def _crc32c(octets: Octets, _bound: int) -> Octets:
     if len(checksum) < _CRC_BYTES or google_crc32c.value(data) != int.from_bytes(
         checksum, "little"
     ):
-        raise Fault("its checksum is wrong")
+        raise RefusedError("its checksum is wrong")
     return data
 
 

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from .requests import Fault, Pending
+from ..base import RefusedError
+from .requests import Pending
 
 Array = npt.NDArray[Any]
 
@@ -72,7 +73,7 @@ def columns(table: pa.Table, names: Sequence[str]) -> Pending:
     """Lay out columns one after the other, each aligned.
 
     Raises:
-        Fault: a column is not usable, or has missing values that its type cannot represent.
+        RefusedError: a column is not usable, or has missing values that its type cannot represent.
     """
     pieces: list[tuple[int, Array]] = []
     layout = []
@@ -80,7 +81,7 @@ def columns(table: pa.Table, names: Sequence[str]) -> Pending:
     for name in names:
         described = describe(table.schema.field(name))
         if described is None:
-            raise Fault(f"column {name!r} is not usable")
+            raise RefusedError(f"column {name!r} is not usable")
         arrays = _arrays(table[name], described)
         offsets = []
         for values in arrays:
@@ -144,9 +145,9 @@ def _ragged(array: Any, described: Mapping[str, Any]) -> list[Array]:  # noqa: A
     return [values, offsets - offsets[0]]
 
 
-def _missing(described: Mapping[str, Any], where: str = ",") -> Fault:
+def _missing(described: Mapping[str, Any], where: str = ",") -> RefusedError:
     kind = "text" if described["ragged"] else np.dtype(described["dtype"])
-    return Fault(
+    return RefusedError(
         f"column {described['name']!r} has missing values{where} which {kind} cannot represent",
         "Fill them, or leave the column out",
     )

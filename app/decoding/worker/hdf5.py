@@ -15,10 +15,11 @@ from typing import Any
 import h5py
 import numpy as np
 
+from ..base import RefusedError
 from .hdf5_chunks import Chunks
 from .hdf5_inside import Inside
 from .octets import DescriptorFile
-from .requests import Fault, Pending, Request
+from .requests import Pending, Request
 
 _MAX_DATASETS = 4
 """Arrays of a file that stay open."""
@@ -79,13 +80,13 @@ def open_subject(form: str, arguments: Mapping[str, Any], descriptors: Sequence[
         return Hdf5File(file)
     except BaseException as e:
         file.close()
-        if isinstance(e, MemoryError | Fault) or not isinstance(e, Exception):
+        if isinstance(e, MemoryError | RefusedError) or not isinstance(e, Exception):
             raise
         raise _explained(e) from e
 
 
-def _explained(error: Exception) -> Fault:
-    return Fault(
+def _explained(error: Exception) -> RefusedError:
+    return RefusedError(
         f"the HDF5 library cannot read it: {str(error)[:200]}",
         "Check that the file is neither damaged nor being written",
     )
@@ -125,7 +126,7 @@ class Hdf5File:
         if (values := self._datasets.get(name)) is None:
             values = self._open(name)
         if values.code != arguments["dtype"]:
-            raise Fault(f"the array {name!r} has values of type {values.dtype}")
+            raise RefusedError(f"the array {name!r} has values of type {values.dtype}")
         return values.read(box, out)
 
     def _open(self, name: str) -> _Values:
@@ -138,7 +139,7 @@ class Hdf5File:
         values = self._datasets[name] = _Values(dataset)
         return values
 
-    def explain(self, error: Exception) -> Fault:
+    def explain(self, error: Exception) -> RefusedError:
         """See ``serving.OpenHandle``."""
         return _explained(error)
 

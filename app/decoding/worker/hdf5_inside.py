@@ -7,8 +7,9 @@ from typing import Any, NoReturn
 import h5py
 import numpy as np
 
+from ..base import RefusedError
 from .hdf5_chunks import offset_of, stretches_of
-from .requests import Fault, Pending
+from .requests import Pending
 
 _MAX_OBJECTS = 100_000
 _MAX_LINKS = 32
@@ -43,7 +44,7 @@ class Inside:
             for name in group:
                 count += 1
                 if count > _MAX_OBJECTS:
-                    raise Fault(
+                    raise RefusedError(
                         f"the file has more than {_MAX_OBJECTS} objects",
                         "Set array to the path of the array",
                     )
@@ -69,7 +70,7 @@ class Inside:
         """Resolve the soft links of a path; return the path of the object itself.
 
         Raises:
-            Fault: there is no such object, or it is in another file.
+            RefusedError: there is no such object, or it is in another file.
         """
         parts = path.split("/")[::-1]
         resolved, followed = "", 0
@@ -103,7 +104,7 @@ class Inside:
         """Open an array that has all of its values in this file.
 
         Raises:
-            Fault: the object is not an array, or has values in other files.
+            RefusedError: the object is not an array, or has values in other files.
         """
         dataset = self._own(name)
         if dataset.is_virtual:
@@ -141,7 +142,7 @@ class Inside:
         The result's bytes are the coordinates of its axes, one after the other, as float64.
 
         Raises:
-            Fault: there is no such array, or it cannot be read.
+            RefusedError: there is no such array, or it cannot be read.
         """
         name = self.resolve(path)
         dataset = self.plain(name)
@@ -219,7 +220,7 @@ def check_filters(dataset: Any) -> None:  # noqa: ANN401 - h5py
     """Check that the filters of an array are installed.
 
     Raises:
-        Fault: one is not.
+        RefusedError: one is not.
     """
     properties = dataset.id.get_create_plist()
     for number in range(properties.get_nfilters()):
@@ -284,4 +285,4 @@ def _texts(value: Any) -> list[str]:  # noqa: ANN401 - an attribute
 
 
 def _refuse(message: str, hint: str = "Set array to the path of its values") -> NoReturn:
-    raise Fault(message, hint)
+    raise RefusedError(message, hint)

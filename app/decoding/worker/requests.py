@@ -10,22 +10,6 @@ from typing import Any
 from .. import wire
 
 
-class Fault(Exception):  # noqa: N818 - not an error of ours, but of a file
-    """A file cannot be decoded.
-
-    Args:
-        message: what is wrong, beginning in lower case.
-        hint: how to fix it, or None.
-        offset: byte of the file, or None.
-    """
-
-    def __init__(self, message: str, hint: str | None = None, offset: int | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
-        self.offset = offset
-
-
 @dataclass(frozen=True, slots=True)
 class Pending:
     """A result whose size is known only now: it needs shared memory before it can be given."""

@@ -17,7 +17,8 @@ from importlib import import_module
 from typing import Any, Never, Protocol
 
 from .. import wire
-from .requests import Fault, Files, Pending, Request
+from ..base import RefusedError
+from .requests import Files, Pending, Request
 
 _MODULES = {
     "hdf5": (".hdf5", "h5py"),
@@ -37,10 +38,10 @@ class OpenHandle(Protocol):
         """Do what a request says.
 
         Raises:
-            Fault: the file cannot be decoded.
+            RefusedError: the file cannot be decoded.
         """
 
-    def explain(self, error: Exception) -> Fault:
+    def explain(self, error: Exception) -> RefusedError:
         """Turn an error of the library into a fault."""
 
     def close(self) -> None:
@@ -56,7 +57,7 @@ class Format(Protocol):
         """Open something; it closes the descriptors.
 
         Raises:
-            Fault: the file cannot be decoded.
+            RefusedError: the file cannot be decoded.
         """
 
     def touch(self) -> None:
@@ -108,7 +109,7 @@ class Server:
             try:
                 wire.send(self._channel, answer)
             except TypeError:  # text that is not UTF-8, numbers of more than 64 bits
-                fault = Fault("it has names or numbers that JSON cannot represent")
+                fault = RefusedError("it has names or numbers that JSON cannot represent")
                 wire.send(self._channel, _refusal(fault))
 
     def _answer(self, values: Mapping[str, Any], files: Files) -> dict[str, Any]:
@@ -117,7 +118,7 @@ class Server:
         for key in values["close"]:
             if (old := self._subjects.pop(key, None)) is not None:
                 old.close()
-        explain: Callable[[Exception], Fault] = _unexplained
+        explain: Callable[[Exception], RefusedError] = _unexplained
         try:
             out = self._segment(values["segment"], files)
             subject = self._subject(values, files)
@@ -131,7 +132,7 @@ class Server:
         except Exception as e:  # noqa: BLE001 - libraries document no common error
             if _is_memory(e):
                 return {"memory": True}
-            return _refusal(e if isinstance(e, Fault) else explain(e))
+            return _refusal(e if isinstance(e, RefusedError) else explain(e))
         else:
             return {"ok": result}
         finally:
@@ -188,7 +189,7 @@ class Server:
         return memory[:nbytes]
 
 
-def _refusal(fault: Fault) -> dict[str, Any]:
+def _refusal(fault: RefusedError) -> dict[str, Any]:
     members = {"message": fault.message, "hint": fault.hint, "offset": fault.offset}
     return {"refused": members}
 
@@ -201,7 +202,7 @@ def _is_memory(error: Exception) -> bool:
     return "memory allocation failed" in text or "unable to allocate" in text
 
 
-def _unexplained(error: Exception) -> Fault:
+def _unexplained(error: Exception) -> RefusedError:
     text = str(error)
     line = text.splitlines()[0][:200] if text else type(error).__name__
-    return Fault(f"it cannot be opened: {line}")
+    return RefusedError(f"it cannot be opened: {line}")

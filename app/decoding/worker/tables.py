@@ -25,9 +25,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..base import RefusedError
 from .columns import columns, describe, is_octets, is_wide
 from .octets import DescriptorFile, MappedFile
-from .requests import Fault, Pending, Request
+from .requests import Pending, Request
 
 _ARROW_FILE = b"ARROW1"
 _ENDS = (b"\xff\xff\xff\xff\0\0\0\0", b"\0\0\0\0")
@@ -124,7 +125,7 @@ def _opened(file: DescriptorFile, size: int) -> Table:
     else:
         table = _Parquet(file)
     if len(table.parts) > _MAX_PARTS:
-        raise Fault(f"it has more than {_MAX_PARTS} parts", "Write it with larger ones")
+        raise RefusedError(f"it has more than {_MAX_PARTS} parts", "Write it with larger ones")
     return table
 
 
@@ -167,10 +168,12 @@ class Table(ABC):
             return {"parts": list(self._locate(arguments["numbers"], arguments["names"]))}
         raise ValueError(request.action)
 
-    def explain(self, error: Exception) -> Fault:
+    def explain(self, error: Exception) -> RefusedError:
         """See ``serving.OpenHandle``."""
         text = str(error)
-        return Fault(f"it cannot be read: {text.splitlines()[0][:200] if text else type(error)}")
+        return RefusedError(
+            f"it cannot be read: {text.splitlines()[0][:200] if text else type(error)}"
+        )
 
     def close(self) -> None:
         """Close the file."""
@@ -237,7 +240,7 @@ class _ArrowStream(_Arrow):
         self._view: Any = pa.PythonFile(file, mode="r")
         self.schema = pa.ipc.read_schema(pa.ipc.read_message(self._view))
         if coded := [each.name for each in self.schema if pa.types.is_dictionary(each.type)]:
-            raise Fault(
+            raise RefusedError(
                 f"column {coded[0]!r:.80} has a dictionary: those of an Arrow stream lie between"
                 " its batches, out of random access",
                 "Write an Arrow file, which lists its dictionaries, or the values themselves",
@@ -248,7 +251,7 @@ class _ArrowStream(_Arrow):
         start = self._view.tell()
         while not (head := bytes(self._view.read(len(_ENDS[0])))).startswith(_ENDS):
             if not head:
-                raise Fault(
+                raise RefusedError(
                     f"the stream stops at byte {size} without its end marker, as if it were cut",
                     "Send it to its end, and have its writer closed, which writes the marker",
                 )

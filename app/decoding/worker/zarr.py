@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from ..base import RefusedError
 from . import codecs
 from .codecs import Array, Chain, max_encoded, parse_chain
-from .requests import Fault, Request
+from .requests import Request
 
 _NO_CHUNK = (1 << 64) - 1
 """Offset and length of a chunk that a shard does not have."""
@@ -42,7 +43,7 @@ def open_subject(form: str, arguments: Mapping[str, Any], descriptors: Sequence[
     try:
         return ZarrArray(json.loads(arguments["metadata"]), np.dtype(arguments["dtype"]))
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as e:
-        raise Fault(f"its metadata is invalid: {str(e)[:200]}") from e
+        raise RefusedError(f"its metadata is invalid: {str(e)[:200]}") from e
 
 
 class ZarrArray:
@@ -111,9 +112,9 @@ class ZarrArray:
             if values is not room:
                 _copy(values, inner, box, out)
 
-    def explain(self, error: Exception) -> Fault:
+    def explain(self, error: Exception) -> RefusedError:
         """See ``serving.OpenHandle``."""
-        return Fault(str(error)[:200] or type(error).__name__)
+        return RefusedError(str(error)[:200] or type(error).__name__)
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
@@ -139,7 +140,7 @@ class _Shards:
         )
         location = configuration.get("index_location", "end")
         if self._index.fixed is None or location not in {"start", "end"}:
-            raise Fault("the index of the shards is compressed, or at an unknown place")
+            raise RefusedError("the index of the shards is compressed, or at an unknown place")
         self._at_end = location == "end"
         self._index_bytes = math.prod(self._grid) * 16 + self._index.fixed
         self._max_bytes = max_encoded(math.prod(self.inner) * dtype.itemsize)
@@ -152,7 +153,7 @@ class _Shards:
         The last is None for a chunk that is missing.
         """
         if size < self._index_bytes:
-            raise Fault(f"a shard of {size} bytes has no room for its index")
+            raise RefusedError(f"a shard of {size} bytes has no room for its index")
         at = size - self._index_bytes if self._at_end else 0
         octets = _bytes(descriptor, at, at + self._index_bytes)
         index = self._index.decode(octets, [*self._grid, 2])
@@ -166,7 +167,7 @@ class _Shards:
             if (first, length) == (_NO_CHUNK, _NO_CHUNK):
                 yield where, 0, None
             elif first + length > size or length > self._max_bytes:
-                raise Fault(f"the index of a shard of {size} bytes names {first} + {length}")
+                raise RefusedError(f"the index of a shard of {size} bytes names {first} + {length}")
             else:
                 yield where, first, first + length
 
@@ -208,7 +209,7 @@ def fill_value(value: Any, dtype: np.dtype[Any]) -> Any:  # noqa: ANN401 - JSON
     """Parse the value of missing chunks.
 
     Raises:
-        Fault: it is none of this type.
+        RefusedError: it is none of this type.
     """
     fits: bool | np.bool_ = False
     if dtype.kind == "b":
@@ -236,5 +237,5 @@ def _float(value: Any, dtype: np.dtype[Any]) -> Any:  # noqa: ANN401 - JSON
     raise _no_fill(value)
 
 
-def _no_fill(value: object) -> Fault:
-    return Fault(f"fill_value {str(value)[:60]} does not fit the array's dtype")
+def _no_fill(value: object) -> RefusedError:
+    return RefusedError(f"fill_value {str(value)[:60]} does not fit the array's dtype")

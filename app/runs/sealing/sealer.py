@@ -66,10 +66,7 @@ _UNDER_WAY = {"sealed", "computing"}
 """States of runs that have a job."""
 INTERVAL = 3.0
 """Seconds between two looks for jobs of other workers."""
-_FAILURES = (
-    *(BusyError, EngineUnavailableError, ShareExceededError),
-    *(StorageFullError, StoreError),
-)
+_FAILURES = (BusyError, EngineUnavailableError, ShareExceededError, StorageFullError, StoreError)
 """Failures of the server, which pass."""
 _FULL = (StorageFullError, StoreFullError)
 

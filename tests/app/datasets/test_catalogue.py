@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.datasets.catalogue import Catalogue, read_catalogue
+from app.datasets.catalogue import Catalogue
 from app.datasets.files.buffers import BufferPool
 from app.datasets.files.roots import FileMissingError, Roots
 from app.datasets.opened import MAX_POSITIONS, OpenDataset
-from app.datasets.spec import parse_dataset
+from app.datasets.spec import parse_dataset, read_catalogue
 from app.errors import DataChangedError, InvalidOptionError, problem_of
 from app.http.identity import SINGLE_USER, Identity
 from app.state.ownership import Namespaces

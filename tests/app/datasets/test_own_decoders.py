@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from app.datasets.catalogue import Catalogue, read_catalogue
+from app.datasets.catalogue import Catalogue
 from app.datasets.files.buffers import BufferPool
 from app.datasets.files.roots import Roots
-from app.datasets.spec import parse_dataset
+from app.datasets.spec import parse_dataset, read_catalogue
 from app.errors import InvalidOptionError
 from app.http.identity import SINGLE_USER
 from core.tiles.plan import make_plan

@@ -11,8 +11,8 @@ import pytest
 from backports.zstd import compress as zstd_compress
 from numcodecs import blosc
 
+from app.decoding.base import RefusedError
 from app.decoding.worker.codecs import parse_chain
-from app.decoding.worker.requests import Fault
 
 VALUES = np.arange(2 * 3 * 4, dtype="<u2").reshape(2, 3, 4)
 RAW = VALUES.tobytes()
@@ -73,7 +73,7 @@ def test_every_dtype_has_a_room(code: str) -> None:
 def test_a_room_changes_no_refusal(octets: bytes) -> None:
     messages = []
     for room in (None, np.zeros_like(VALUES)):
-        with pytest.raises(Fault) as caught:
+        with pytest.raises(RefusedError) as caught:
             parse_chain([BYTES, {"name": "zstd"}], VALUES.dtype, 3).decode(
                 octets, VALUES.shape, room
             )
@@ -138,7 +138,7 @@ UNSOUND = {
 @pytest.mark.parametrize("how", UNSOUND)
 def test_what_was_not_is_refused(how: str) -> None:
     names, octets, says = UNSOUND[how]
-    with pytest.raises(Fault, match=says):
+    with pytest.raises(RefusedError, match=says):
         decode(octets, *({"name": name} for name in names))
 
 
@@ -158,5 +158,5 @@ def test_what_was_not_is_refused(how: str) -> None:
     ],
 )
 def test_chains_that_make_no_sense(codecs: Any) -> None:  # noqa: ANN401
-    with pytest.raises(Fault):
+    with pytest.raises(RefusedError):
         parse_chain(codecs, VALUES.dtype, 3)

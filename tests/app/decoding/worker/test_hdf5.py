@@ -10,9 +10,10 @@ import h5py
 import numpy as np
 import pytest
 
+from app.decoding.base import RefusedError
 from app.decoding.worker import hdf5_inside
 from app.decoding.worker.hdf5 import Hdf5File
-from app.decoding.worker.requests import Fault, Pending, Request
+from app.decoding.worker.requests import Pending, Request
 
 VALUES = np.arange(120, dtype="<u2").reshape(2, 3, 4, 5)
 
@@ -77,7 +78,7 @@ def test_a_file_has_so_many_objects(memory: io.BytesIO, monkeypatch: pytest.Monk
     monkeypatch.setattr(hdf5_inside, "_MAX_OBJECTS", 5)
     assert len(asked(memory, "list")["arrays"]) == 4
     monkeypatch.setattr(hdf5_inside, "_MAX_OBJECTS", 4)
-    with pytest.raises(Fault, match="more than 4 objects"):
+    with pytest.raises(RefusedError, match="more than 4 objects"):
         asked(memory, "list")
 
 
@@ -92,7 +93,7 @@ def test_filters_of_the_sources_of_a_virtual_array(memory: io.BytesIO) -> None:
         layout[...] = h5py.VirtualSource(".", "data", VALUES.shape)
         file.create_virtual_dataset("virtual", layout)
     for name in ("data", "virtual"):
-        with pytest.raises(Fault, match=r"'/data' is compressed with filter 31999"):
+        with pytest.raises(RefusedError, match=r"'/data' is compressed with filter 31999"):
             described(memory, name)
 
 

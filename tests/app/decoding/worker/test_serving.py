@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.decoding import wire
+from app.decoding.base import RefusedError
 from app.decoding.segments import Segment
-from app.decoding.worker.requests import Fault, Files
+from app.decoding.worker.requests import Files
 from app.decoding.worker.serving import Server, load_libraries
 
 FRAMES = np.arange(2 * 3 * 4, dtype=">u2").reshape(2, 3, 4)
@@ -231,8 +232,8 @@ class Kept:
     def act(self, _: object) -> dict[str, Any]:
         return {}
 
-    def explain(self, error: Exception) -> Fault:
-        return Fault(str(error))
+    def explain(self, error: Exception) -> RefusedError:
+        return RefusedError(str(error))
 
     def close(self) -> None:
         self.closed += 1

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from app.decoding.base import RefusedError
 from app.decoding.worker import tables
-from app.decoding.worker.requests import Fault, Request
+from app.decoding.worker.requests import Request
 from app.decoding.worker.tables import Table, open_subject
 
 ROWS = 3
@@ -140,7 +141,7 @@ def test_a_table_has_so_many_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(tables, "_MAX_PARTS", 2)
     descriptor = os.open(tmp_path / "table", os.O_RDONLY)
     size = os.fstat(descriptor).st_size
-    with pytest.raises(Fault, match="more than 2 parts") as caught:
+    with pytest.raises(RefusedError, match="more than 2 parts") as caught:
         open_subject("arrow", {"size": size}, [descriptor])
     # What cannot be opened is closed, though the error holds what was made of it.
     assert caught.tb is not None
@@ -160,11 +161,11 @@ def test_a_stream_without_its_end_is_refused_wherever_it_stops(tmp_path: Path) -
         ends.append(source.tell())
     for end in ends:
         path.write_bytes(octets[:end])
-        with pytest.raises(Fault, match=f"stops at byte {end} without its end marker"):
+        with pytest.raises(RefusedError, match=f"stops at byte {end} without its end marker"):
             opened(path).__enter__()
         for octet in (1, 4, 7):
             path.write_bytes(octets[: end + octet])
-            with pytest.raises((Fault, pa.ArrowInvalid, OSError, EOFError)):
+            with pytest.raises((RefusedError, pa.ArrowInvalid, OSError, EOFError)):
                 opened(path).__enter__()
         for last in (marker, marker[4:]):
             path.write_bytes(octets[:end] + last)

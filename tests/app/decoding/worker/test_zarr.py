@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.decoding.worker.requests import Fault
+from app.decoding.base import RefusedError
 from app.decoding.worker.zarr import fill_value, open_subject
 
 SOUND: list[tuple[str, Any, Any]] = [
@@ -55,11 +55,11 @@ def test_a_fill_value_may_be_no_number() -> None:
     ],
 )
 def test_what_is_no_fill_value(dtype: str, value: object) -> None:
-    with pytest.raises(Fault, match="does not fit the array's dtype"):
+    with pytest.raises(RefusedError, match="does not fit the array's dtype"):
         fill_value(value, np.dtype(dtype))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "[" * 100_000, '{"chunk_grid": 3}'])
 def test_metadata_that_is_none(text: str) -> None:
-    with pytest.raises(Fault, match="metadata is invalid"):
+    with pytest.raises(RefusedError, match="metadata is invalid"):
         open_subject("zarr", {"metadata": text, "dtype": "<u2"}, ())
