@@ -37,7 +37,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.engine.request_budget import current_trace
-from app.state.base import RecordConflictError, RecordExistsError, RecordMissingError, StateStore
+from app.state.base import (
+    RecordConflictError,
+    RecordExistsError,
+    RecordMissingError,
+    StateStore,
+    StoreDamagedError,
+)
 from app.state.ownership import Namespaces, OwnedRecord
 from app.state.presence import Presence
 
@@ -189,7 +195,7 @@ class Jobs:
         if self.died_ahead(job.owner, job.run):
             job = replace(job, suspect=True)
         while True:
-            with contextlib.suppress(RecordExistsError):
+            with contextlib.suppress(RecordExistsError, StoreDamagedError):
                 self._things.create(job.owner, job.ident, job.encode())
                 return
             known = self.find(job)
@@ -202,11 +208,17 @@ class Jobs:
                 return
 
     def find(self, job: Job) -> Job | None:
-        """Return the present version of a job; None if there is none."""
-        try:
-            return _decode(self._things.get(job.owner, job.ident))
-        except RecordMissingError:
-            return None
+        """Return the present version of a job; None if there is none.
+
+        One that is damaged is deleted: all that it says can be asked for again.
+        """
+        with contextlib.suppress(RecordMissingError):
+            try:
+                return _decode(self._things.get(job.owner, job.ident))
+            except StoreDamagedError:
+                # Where others have made it again by now, the sweeper does so once more.
+                self._things.delete(job.owner, job.ident)
+        return None
 
     def of_run(self, owner: str, run: str) -> list[Job]:
         """Return the jobs of a run."""

@@ -6,7 +6,9 @@ import contextlib
 import sqlite3
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 
@@ -91,6 +93,19 @@ def test_other_jobs_are_found(store: Store) -> None:
         f.removal.jobs.create(job_of(run))
     store.damage(JOB, record_id("alice", job_of(runs[0]).ident))
     assert [job.run for job in f.removal.jobs.claimable()] == [runs[1].id]
+
+
+def test_a_job_is_made_again(store: Store) -> None:
+    f = Stores(store)
+    run = f.runs.change(f.run(), lambda run: replace(run, state="sealed"))
+    job = job_of(run)
+    f.removal.jobs.create(job)
+    store.damage(JOB, record_id("alice", job.ident))
+    chores(f.removal, store, f.blobs)["runs without jobs"]()
+    assert [job.run for job in f.removal.jobs.claimable()] == [run.id]
+    store.damage(JOB, record_id("alice", job.ident))
+    f.removal.jobs.create(job)
+    assert f.removal.jobs.find(job) == replace(job, owned=ANY)
 
 
 @pytest.mark.parametrize("kind", [RUN, JOB])
