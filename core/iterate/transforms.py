@@ -310,7 +310,7 @@ def _flip(arguments: Arguments, schema: Schema) -> RandomTransform:
     if type(axis) is not int or not -dimensions <= axis < dimensions:
         raise refuse(f"axis is {axis!r} of {dimensions}")
     if not 0 <= probability <= 1:
-        raise refuse(f"probability is {probability}")
+        raise refuse(f"probability is {probability}", "Give a number from 0 to 1.")
 
     def function(block: Block, draws: Draws) -> Block:
         chosen = draws.uniform() < probability

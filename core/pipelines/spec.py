@@ -185,7 +185,10 @@ def _options(stage: StageSpec, members: Mapping[str, Any]) -> dict[str, Any]:
     for key, option in sorted(OPERATIONS[stage.op].options.items()):
         if key not in members:
             if option.default is REQUIRED:
-                raise stage.error("is missing", key, "It has no default.")
+                args = members.get("args")
+                is_inside = isinstance(args, Mapping) and key in args
+                hint = "Give it beside args, not in it." if is_inside else "It has no default."
+                raise stage.error("is missing", key, hint)
             value = option.default
         else:
             try:

@@ -8,6 +8,7 @@ runs it where numba is not installed.
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Iterator
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -233,6 +234,7 @@ def test_it_is_warned_of_after_an_iteration_here_too(service: FakeService, begun
     ({"rank": 1}, ValueError, "rank 1 needs world: how many readers"),
     ({"rank": "1", "world": 2}, TypeError, "rank cannot be '1': give an integer"),
     ({"prefetch": None}, TypeError, "prefetch cannot be None"),
+    ({"convert": 5}, TypeError, "convert is 5: give a function"),
 ])  # fmt: skip
 def test_wrong_arguments_are_told_at_once(wrong: tuple[dict[str, Any], type, str]) -> None:
     arguments, kind, text = wrong
@@ -299,9 +301,13 @@ def test_connections_that_break(service: FakeService, workers: int) -> None:
 def test_refusals_reach_the_loop(service: FakeService, workers: int) -> None:
     loader = plain(service, workers)
     loader.dataset.load_state_dict({"token": "3.f1.k"})
-    # Out of a worker torch brings the text of an error whose arguments it does not know.
-    with pytest.raises(RuntimeError if workers else ProblemError, match="data-changed"):
+    with pytest.raises(ProblemError, match="data-changed") as caught:
         list(loader)
+    assert (caught.value.code, caught.value.status) == ("data-changed", 412)
+    assert isinstance(caught.value, RuntimeError) == bool(workers)
+    assert "problem:" not in str(caught.value)
+    again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - made here
+    assert (str(again), again.problem) == (str(caught.value), caught.value.problem)
 
 
 def test_workers_that_are_spawned(service: FakeService) -> None:

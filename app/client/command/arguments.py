@@ -159,7 +159,7 @@ def spec_of(text: str, example: str = "", instead: str = "") -> dict[str, Any]:
         OSError, ValueError: the file cannot be read, or does not hold a JSON object.
     """
     inline = text.lstrip().startswith(("{", "["))
-    if not inline and not Path(text).exists():
+    if not inline and (not Path(text).exists() or Path(text).is_dir()):
         absent = f"there is no file {text[:80]!r}: give JSON, or a file of it"
         paths = [str(path) for path in Path(text).parent.glob("*")]
         nearest = get_close_matches(str(Path(text)), paths, 1)
@@ -170,6 +170,8 @@ def spec_of(text: str, example: str = "", instead: str = "") -> dict[str, Any]:
         value = json.loads(text if inline else Path(text).read_bytes(), object_pairs_hook=_once)
     except _TwiceError as e:
         raise ValueError(f"{name}: {e}") from e
+    except RecursionError:
+        raise ValueError(f"{name} is nested too deeply") from None
     except ValueError as e:
         found = "but bytes" if isinstance(e, UnicodeDecodeError) else str(e)
         if inline and "'" in text and '"' not in text:

@@ -71,6 +71,8 @@ def add_command(commands: Any) -> None:  # noqa: ANN401 - argparse has no public
 
 
 def _batches(args: argparse.Namespace, client: Client) -> None:
+    if args.rank >= args.world == 1:
+        raise ValueError(f"--rank {args.rank} needs --world: how many readers there are")
     after = args.after if args.token_file is None else read_token(args.token_file)
     known = _ID.fullmatch(args.spec) and not Path(args.spec).exists()
     spec = client.pipeline_info(args.spec)["spec"] if known else spec_of(args.spec, "", PIPELINE)

@@ -102,6 +102,10 @@ def _number(content: Mapping[str, Any], name: str) -> int | None:
     return value
 
 
+_DEEPEST = 64
+"""Levels of a spec that the service takes."""
+
+
 def _plain(value: Any) -> Any:  # noqa: ANN401 - what json does not know
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
@@ -119,15 +123,17 @@ def _encoded(value: Any) -> bytes:  # noqa: ANN401 - of a spec
 
 
 def _fault(value: Any, place: str = "") -> str:  # noqa: ANN401 - as above
-    """Which member of a spec JSON cannot hold, and what it is."""
+    """Which member of a spec JSON cannot hold, and why."""
+    if place.count("[") + place.count(".") > _DEEPEST:
+        return f"{place[:40]} is nested more than {_DEEPEST} levels deep, or holds itself"
     is_list = isinstance(value, list | tuple)
     parts = enumerate(value) if is_list else value.items() if isinstance(value, Mapping) else ()
     for name, part in parts:
         try:
             _encoded(part)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, RecursionError):
             return _fault(part, f"{place}[{name}]" if is_list else f"{place}.{name}".lstrip("."))
-    return f"{place or 'a pipeline'} cannot be {value!r}"
+    return f"{place or 'a pipeline'} cannot be {value!r}: JSON has no such value"
 
 
 def creation(spec: Mapping[str, Any]) -> Request:
@@ -144,8 +150,10 @@ def creation(spec: Mapping[str, Any]) -> Request:
         )
     try:
         body = _encoded(spec)
+    except RecursionError:
+        raise ValueError(_fault(spec)) from None
     except (TypeError, ValueError) as e:
-        raise type(e)(f"{_fault(spec)}: JSON has no such value") from e
+        raise type(e)(_fault(spec)) from e
     return Request("POST", "/v1/pipelines", {"Content-Type": "application/json"}, body)
 
 

@@ -53,7 +53,7 @@ class Position:
             raise StateError(f"a token is a string, such as batch.token, not {token!r}")
         token = token and token.strip()  # of the line end of a file
         if token is not None and not is_token(token):
-            found = "malformed" if token else "empty: give None to begin with the first batch"
+            found = "malformed" if token else "empty: leave it out to begin with the first batch"
             raise StateError(f"the token of the state is {found}")
         if not isinstance(skip, int) or isinstance(skip, bool) or skip < 0:
             raise StateError("the number of batches to pass over cannot be negative")
@@ -102,6 +102,8 @@ class BatchSelection:
                 raise ValueError(f"{name} is {number}, but must be {least} or more")
             if int(number) > MOST.get(name, int(number)):
                 raise ValueError(f"{name} is {number}, but must be {MOST[name]} or less")
+        if not isinstance(self.epoch, bool):
+            raise TypeError(f"epoch cannot be {self.epoch!r}: give True or False")
         if self.rank >= self.world == 1:
             raise ValueError(f"rank {self.rank} needs world: how many readers there are")
         if self.rank >= self.world:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import warnings
@@ -17,7 +18,7 @@ from torch.utils.data import get_worker_info
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 from ..client import Client
-from ..errors import StateError
+from ..errors import ProblemError, StateError
 from ..pipelines.batch import Batch, Column, Ragged
 from ..pipelines.blocking import Batches, Pipeline
 from ..pipelines.requests import creation
@@ -39,6 +40,40 @@ _TEXT = 1024
 """Where the state lies behind the numbers of workers; others start at the beginning."""
 _STATE = 2048
 """Bytes of a state; its token has at most 512 characters."""
+_DOCUMENT = "\nproblem: "
+
+
+class WorkerProblemError(ProblemError, RuntimeError):
+    """What the service refused a worker; PyTorch hands on its text alone, which so has it all.
+
+    Without this it would be a RuntimeError, so it is one as well.
+
+    Args:
+        text: what is wrong, and the problem document after it.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._whole = text
+        self._text, _, document = text.rpartition(_DOCUMENT)
+        super().__init__(*json.loads(document))
+
+    def __str__(self) -> str:
+        return self._text if get_worker_info() is None else self._whole
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._whole,)
+
+
+@contextlib.contextmanager
+def _carried() -> Iterator[None]:
+    """Have problems that a worker meets reach the main process as such."""
+    try:
+        yield
+    except ProblemError as e:
+        if get_worker_info() is None:
+            raise
+        document = json.dumps([e.status, e.problem, e.retry_after])
+        raise WorkerProblemError(f"{e}{_DOCUMENT}{document}") from None
 
 
 class Sample(NamedTuple):
@@ -247,6 +282,8 @@ class IterableDataset(TorchDataset[Sample]):
         self._timeout = timeout
         self._retries = retries
         # Here rather than in a worker, whose errors come late and wrapped.
+        if not callable(convert):
+            raise TypeError(f"convert is {convert!r}: give a function of a batch")
         self._client().close()
         creation(spec)
         BatchSelection(**self._options)
@@ -258,13 +295,14 @@ class IterableDataset(TorchDataset[Sample]):
 
     def __iter__(self) -> Iterator[Sample]:
         # Not a generator: a state asked for before the first batch must be the start.
-        client, pipeline = self._open()
-        self._reading = pipeline.batches(**_arguments(self._start.take()), **self._options)
+        with _carried():
+            client, pipeline = self._open()
+            self._reading = pipeline.batches(**_arguments(self._start.take()), **self._options)
         return self._samples(client, self._reading)
 
     def _samples(self, client: Client, batches: Batches) -> Iterator[Sample]:
         # Dropping the generator closes both.
-        with client, batches:
+        with _carried(), client, batches:
             make = Sample if get_worker_info() is None else _sample_with(self._rooms)
             for batch in batches:
                 yield make(self._convert(batch), batch.token)

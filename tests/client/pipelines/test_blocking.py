@@ -166,13 +166,13 @@ def test_what_cannot_be_asked(pipeline: Pipeline) -> None:
     ):
         with pytest.raises(ValueError, match=r"rank|must be"):
             pipeline.batches(**wrong)
-    for wrong in ({"prefetch": True}, {"every": 1.5}, {"parallel": "4"}):
+    for wrong in ({"prefetch": True}, {"every": 1.5}, {"parallel": "4"}, {"epoch": "yes"}):
         with pytest.raises(TypeError, match=f"{next(iter(wrong))} cannot be"):
             pipeline.batches(**wrong)
     for wrong in ({"token": None}, next(pipeline.batches())):
         with pytest.raises(StateError, match=r"a token is batch.token, or state"):
             pipeline.batches(after=wrong)
-    with pytest.raises(StateError, match="empty: give None"):
+    with pytest.raises(StateError, match="empty: leave it out"):
         pipeline.batches(after="")
     for wrong in ({"after": ""}, {"after": "a b"}, {"after": "x" * 600}, {"skip": -1}):
         with pytest.raises(StateError):

@@ -968,6 +968,8 @@ def test_draws_without_a_note_differ(other: dict[str, Any]) -> None:
          "Over HTTP pass max_seconds with the request for batches; in Python leave the loop."),
         ({"op": "filter", "pred": "less", "args": {"value": 3}},
          "filter: args is refused: field is missing", "Use x, v, k."),
+        ({"op": "scan", "fn": "ema", "args": {"alpha": 0.5, "field": "x"}},
+         "scan: field is missing", "Give it beside args, not in it."),
     ],
 )  # fmt: skip
 def test_hints_say_what_can_be_given(stage: dict[str, Any], message: str, hint: str) -> None:
