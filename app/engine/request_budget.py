@@ -276,7 +276,7 @@ _BUDGETS = {
     "memory": (
         "THALWEG_REQUEST_MEMORY",
         "bytes of memory",
-        "Make batches, padding or windows smaller, select fewer fields, or post fewer reports.",
+        "Make batches, padding or windows smaller; ask for fewer fields, reports, periods or samples.",
     ),
     "cpu": (
         "THALWEG_REQUEST_CPU_SECONDS",

@@ -27,6 +27,7 @@ import numpy as np
 from ..arrays import Floats, Indices, Rows
 from ..budget import Scope, current
 from ..errors import InputError
+from ..losses.inputs.rows import INT_MAX
 from ..losses.reports.exceedance import AEP, OEP
 from ..losses.reports.report import SUMMARY_ID, Report, amount, as_rows, integer, number
 from ..slices import SLICE, grouped, slices
@@ -271,6 +272,12 @@ def _table(aim: Aim, years: int, tail: Tail, parts: Floats, without: Floats | No
     dtype = CONTRIBUTIONS.dtype(8)
     numbers = np.arange(1, parts.shape[1] + 1)
     tables = []
+    if max(tail.cells) > INT_MAX:
+        raise InputError(
+            f"the point at {years} years is one of {max(tail.cells)} cells of equal losses, and"
+            f" the column Cells counts up to {INT_MAX}",
+            hint="Ask for a point with a loss, at more years, or declare fewer periods or samples",
+        )
     for i, whole in enumerate((tail.loss, tail.mean)):
         alone = np.nan if without is None else whole - without[:, i]
         columns = [numbers, _TYPES[aim.kind] + i, years, parts[i], whole, tail.cells[i]]
@@ -285,13 +292,9 @@ def _keys(subject: Subject, of_rows: Int32s, at: tuple[int, int], parts: Floats)
     for a, b in slices(len(parts), "keys"):
         np.add.at(by_row, of_rows[a:b], parts[a:b])
     named = subject.joint.sources.astype(np.int64) << 32 | occurrences.event_ids
-    keys, order = order_of(named, "keys")
-    starts = starts_of(keys)[:-1]
-    keys, events = keys[starts], np.add.reduceat(_picked(by_row, order), starts)
-    current().check("keys")
-    periods = np.bincount(occurrences.periods, by_row, subject.calendar.periods + 1)
+    keys, events = _summed(named, by_row)
+    ids, periods = _summed(occurrences.periods.astype(np.int64), by_row)
     total = max(float(by_row.sum()), _TINY)
-    ids = np.arange(len(periods))
     tables = []
     for sources, names, found in (
         (1 + (keys >> 32), keys & _ID, events),
@@ -305,6 +308,13 @@ def _keys(subject: Subject, of_rows: Int32s, at: tuple[int, int], parts: Floats)
         if len(top):
             tables.append(as_rows(KEYS.dtype(8), [*at, *columns]))
     return tables or [np.zeros(0, KEYS.dtype(8))]
+
+
+def _summed(keys: Indices, values: Floats) -> tuple[Indices, Floats]:
+    """Distinct keys, ascending, and the sum of the values of each."""
+    keys, order = order_of(keys, "keys")
+    starts = starts_of(keys)[:-1]
+    return keys[starts], np.add.reduceat(_picked(values, order), starts)
 
 
 _ID = 0x7FFFFFFF

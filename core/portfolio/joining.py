@@ -40,6 +40,8 @@ _BEFORE = 61 * _MINUTES
 """More than from 1 January to 1 March, in days or minutes."""
 _OCCURRENCE_BYTES = 24
 _WEIGHT_BYTES = 32
+_SAMPLE_BYTES = 96
+"""What all that has a value for each sample takes for one."""
 _COMPARED = 64
 """Occurrences of a calendar that are looked for in another."""
 _NEARLY_ALL = 0.95
@@ -114,6 +116,7 @@ def _joined(members: Sequence[Member], seed: int) -> Joint:
     bases = np.cumsum([0, *(len(member.table.event_ids) for member in members)])
     found = [[_find(members[m], int(bases[m])) for m in c] for c in catalogues]
     samples = members[0].samples
+    current().hold("samples", _SAMPLE_BYTES * (samples + 1))
     mapped = [np.arange(samples + 1, dtype=np.int32)] * len(members)
     if len(catalogues) == 1:
         calendar = members[0].calendar

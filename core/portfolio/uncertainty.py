@@ -73,6 +73,8 @@ _ENOUGH = 10
 _STEP = 1 << 21
 """Cells of replicates that a kernel reads at a time."""
 _CELL_BYTES = 80
+_PERIOD_BYTES = 72
+"""What the draws of one replicate, and what is read of them, take for each period."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,7 @@ def bands_of(
         WorkStoppedError: nobody waits for the result.
     """
     check_return_periods(doubt.return_periods, calendar, samples)
+    current().hold("bands", _PERIOD_BYTES * calendar.periods)
     weights = weights_of(calendar)
     returns = np.array(sorted(set(doubt.return_periods), reverse=True), np.float64)
     groups = min(_GROUPS, samples)

@@ -190,7 +190,8 @@ def _export(args: argparse.Namespace, client: Client) -> None:
 
 def _tell(loss_set: LossSet) -> None:
     details = loss_set.document
-    say(f"{details['events']:,} events, {details['rows']:,} losses, {details['periods']:,} periods")
+    counts = {"events": "events", "rows": "losses", "periods": "periods", "samples": "samples"}
+    say(", ".join(f"{details[name]:,} {noun}" for name, noun in counts.items()))
     for rows, number in details.get("left_out", {}).items():
         if number:
             say(f"left out: {number:,} {rows}")

@@ -24,6 +24,8 @@ from .state import PathLike, StateFile
 _STATUS_ACCEPTED = 202
 _STATUS_PARTIAL = 206
 _LONGEST_PAUSE = 15.0
+_LEAST = 1024
+"""Bytes moved at once where connections break before more arrive."""
 _SAID = {"view": "data"}
 """What resources are called in messages, where that is not their name."""
 _SPAN = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
@@ -65,6 +67,7 @@ class Download(Resumable[memoryview]):
         self._state = StateFile(state, "thalweg_raw_state")
         self._size = size
         self._output: FileOutput | None = None
+        self._block = BLOCK
         self.offset = 0
         self.etag: str | None = None
         self.headers: Mapping[str, str] = {}
@@ -156,9 +159,14 @@ class Download(Resumable[memoryview]):
     def _attempt(self) -> Generator[memoryview, None, None]:
         head = self._ask()
         at, size = self._check(head)
-        buffer = memoryview(bytearray(BLOCK if size is None else min(BLOCK, size)))
+        buffer = memoryview(bytearray(self._block if size is None else min(self._block, size)))
         while size is None or at < size:
-            count = self._channel.receive(buffer if size is None else buffer[: size - at])
+            try:
+                count = self._channel.receive(buffer if size is None else buffer[: size - at])
+            except ConnectionFailed:
+                # The bytes of a block that is cut are lost: with smaller ones fewer are.
+                self._block = max(self._block // 16, _LEAST)
+                raise
             if not count:
                 break
             # An answer without ranges begins anew: the same bytes, by its tag.

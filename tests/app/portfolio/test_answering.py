@@ -754,3 +754,33 @@ def test_parts_of_scoped_layers_are_taken_from_the_groups_they_cover(desk: Desk)
     # In one year of one the parts are means, and so what is less without a group.
     for region in ("N", "S"):
         assert net[region]["LeaveOneOut"] == pytest.approx(net[region]["Loss"])
+
+
+@pytest.mark.parametrize(
+    ("declared", "report", "code"),
+    [
+        ("no_of_periods=1000000000", "uncertainty", "budget-exceeded"),
+        ("no_of_periods=1000&samples=2147483647", "contributions", "budget-exceeded"),
+        ("no_of_periods=1000000&samples=3000", "contributions", "option"),
+    ],
+)
+def test_periods_and_samples_that_are_only_declared_fill_no_memory(
+    desk: Desk, declared: str, report: str, code: str
+) -> None:
+    path = f"/v1/portfolios/loss-sets/vast?form=ylt&{declared}"
+    table = b"Period,SampleId,Loss\n1,1,10\n2,1,5\n"
+    assert desk.send("PUT", path, content=table).status_code in {200, 201}
+    asked = {"loss_sets": [{"id": "vast"}], "report": report, "return_periods": [10]}
+    refused = desk.ask(**asked)
+    desk.send("DELETE", path.partition("?")[0])
+    assert refused.json()["code"] == code, refused.text
+    assert refused.status_code in {413, 422}
+
+
+def test_key_periods_are_found_however_many_are_declared(desk: Desk) -> None:
+    path = "/v1/portfolios/loss-sets/long?form=ylt&no_of_periods=1000000000"
+    desk.send("PUT", path, content=b"Period,EventId,Loss\n7,1,10\n999999999,2,5\n")
+    asked = {"loss_sets": [{"id": "long"}], "report": "contributions", "curves": "F"}
+    answer = desk.ask(**asked, return_periods=[1000000000])
+    keys = [(row["Catalogue"], row["Id"], row["Loss"]) for row in rows_of(answer, "keys")]
+    assert (0, 7, 10.0) in keys

@@ -151,3 +151,35 @@ def test_no_more_is_taken_than_was_announced(tmp_path: Path) -> None:
     assert download.save() == 3
     assert (tmp_path / "out").read_bytes() == b"123"
     assert channel.pauses == [15.0, 2.0, 1.0]
+
+
+class ResettingChannel(FakeChannel):
+    """Every connection breaks after so many bytes, with those that wait to fill a view."""
+
+    data = bytes(range(256)) * 64
+    room = 5000
+
+    def send(self, request: Request) -> Head:
+        self.log.append(request)
+        text = request.headers.get("Range", "bytes=0-")
+        self.at = int(text.removeprefix("bytes=").rstrip("-"))
+        self.left = self.room
+        size = len(self.data)
+        span = {"content-range": f"bytes {self.at}-{size - 1}/{size}"} if self.at else {}
+        headers = {"etag": '"a"', "content-length": str(size - self.at), **span}
+        return Head(206 if self.at else 200, headers)
+
+    def receive(self, view: memoryview) -> int:
+        count = min(len(view), len(self.data) - self.at)
+        if count > self.left:
+            raise ConnectionFailed("reset")
+        view[:count] = self.data[self.at : self.at + count]
+        self.at, self.left = self.at + count, self.left - count
+        return count
+
+
+def test_connections_that_all_break_early_bring_the_whole(tmp_path: Path) -> None:
+    channel = ResettingChannel(retries=3)
+    download = Download(channel, Request("GET", "/"), "rows", "melt", tmp_path / "out", None)
+    assert download.save() == len(channel.data)
+    assert (tmp_path / "out").read_bytes() == channel.data
