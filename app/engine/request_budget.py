@@ -276,7 +276,7 @@ _BUDGETS = {
     "memory": (
         "THALWEG_REQUEST_MEMORY",
         "bytes of memory",
-        "Make batches, padding or windows smaller; ask for fewer fields, reports, periods or samples.",
+        "Use smaller batches, padding or windows; fewer fields, reports, periods or samples.",
     ),
     "cpu": (
         "THALWEG_REQUEST_CPU_SECONDS",

@@ -68,7 +68,7 @@ class SummaryColumns:
             if name in names:
                 raise InputError(
                     f"{report.name.upper()} has a column {name!r} already",
-                    hint="Rename it in the summary info",
+                    hint="Rename it in the summary info, or in the table that the losses are from",
                 )
         self._ids, self._key = info.summary_ids, report.key
         self.names = tuple(info.columns)

@@ -21,7 +21,7 @@ from core.portfolio.curves import Question
 from .query import SUMMARY, Query
 from .records import LossSet
 
-_ALGORITHM = b"portfolio 10"
+_ALGORITHM = b"portfolio 11"
 """Changes whenever an answer does, to equal questions."""
 _FULL, _PER_SAMPLE = frozenset("Ff"), frozenset("Ww")
 """Letters of curves."""

@@ -65,7 +65,7 @@ def _slices(pieces: Sequence[Rows]) -> Iterator[Rows]:
 
 
 def encode_json(document: Mapping[str, Any], tables: Sequence[Table]) -> Iterator[bytes]:
-    """Yield an answer as a JSON object: what is said of it, and a list of rows for each table."""
+    """Yield an answer as a JSON object: what is said of it, and rows and columns of each table."""
     # What a table cannot have is refused before a status is sent.
     encoders = [table_encoder("ndjson", table.report, table.width, table.info) for table in tables]
     yield orjson.dumps(document)[:-1] + b',"tables":{'
@@ -78,7 +78,15 @@ def encode_json(document: Mapping[str, Any], tables: Sequence[Table]) -> Iterato
                 yield comma + lines
                 comma = b","
         yield b"]"
-    yield b"}}"
+    columns = {table.report.name: _columns(table) for table in tables}
+    yield b'},"columns":' + orjson.dumps(columns) + b"}"
+
+
+def _columns(table: Table) -> dict[str, str]:
+    """Names and types of the columns, which no row tells where there are none."""
+    names = {column.name: column.type for column in table.report.columns}
+    types = {name: "integer" if kind == "i4" else "number" for name, kind in names.items()}
+    return types | dict.fromkeys(table.info.columns if table.info is not None else (), "text")
 
 
 def draw(tables: Sequence[Table], options: PictureOptions) -> bytes:

@@ -39,8 +39,8 @@ LAYERS = Report(
         _share("Attachment", description="Probability that it recovers anything in a period"),
         _share(
             "Exhaustion",
-            description="Probability that a period takes its annual limit or, if it has none, an"
-            " occurrence its limit",
+            description="Probability that a period takes its annual limit, AggLimit or that of all"
+            " reinstatements, or, if it has none, an occurrence its limit",
         ),
         _money("Premium", description="Premium of the placed share"),
         _money("ReinstatementPremium", description="Expected premium of reinstatements"),

@@ -20,7 +20,7 @@ from ..arrays import Array, Floats, Indices, Mask
 from ..budget import current
 from ..errors import InputError, names_hint
 from ..losses.inputs import Columns, Data
-from ..losses.inputs.rows import INT_MAX, csv_rows, is_number, text_of
+from ..losses.inputs.rows import INT_MAX, csv_rows, is_number, no_text, text_of
 from ..losses.inputs.text_tables import MAX_COLUMNS, TextTable, decode_texts, plain
 from ..slices import slices
 from .labels import is_currency
@@ -151,7 +151,7 @@ def read_table(
         chosen = _choose(list(data), fields, source, dimensions=dimensions)
         return _from_columns(data, chosen, source)
     if text is None:
-        raise InputError("the bytes are not UTF-8 text", hint="Send csv or parquet", source=source)
+        raise no_text(data, "Send csv or parquet", source)
     chosen = _choose(_header(text, source), fields, source, dimensions=dimensions)
     plain = all(field is not None and field.kind in _DTYPES for field in chosen.values())
     if not plain or text.startswith(_COMMENT) or '"' in text:

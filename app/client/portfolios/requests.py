@@ -183,7 +183,11 @@ class PortfolioAnswer:
         tables = document.pop("tables", None)
         if not isinstance(tables, dict):
             raise ProtocolError("the answer has no tables")
-        read = {name: ReportTable(name, _rows(rows), None) for name, rows in tables.items()}
+        columns = document.pop("columns", {})
+        read = {
+            name: ReportTable(name, _rows(rows, columns.get(name, {})), None)
+            for name, rows in tables.items()
+        }
         return cls(read, document, reply.head.headers.get("etag"))
 
     def __getitem__(self, report: str) -> ReportTable:
@@ -192,11 +196,18 @@ class PortfolioAnswer:
         return self.tables[report]
 
 
-def _rows(rows: Sequence[Mapping[str, Any]]) -> np.ndarray[Any, np.dtype[np.void]]:
+_TYPES = {"integer": "i8", "number": "f8", "text": "U1"}
+
+
+def _rows(
+    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]
+) -> np.ndarray[Any, np.dtype[np.void]]:
     """Rows of a table: whole numbers, floats (NaN for null) and texts."""
     if not isinstance(rows, list):
         raise ProtocolError("a table of the answer is no list")
-    names = list(rows[0]) if rows else []
+    if not rows:
+        return np.empty(0, [(name, _TYPES.get(kind, "f8")) for name, kind in columns.items()])
+    names = list(rows[0])
     columns = [_column([row.get(name) for row in rows]) for name in names]
     dtype = [(name, column.dtype) for name, column in zip(names, columns, strict=True)]
     table = np.empty(len(rows), dtype)

@@ -59,10 +59,14 @@ function reinstated(layer) {
 function words(layer) {
   const line = limit(layer), share = percent(layer.CededPercent);
   const cover = `${line === null ? "unlimited" : written(line)} xs ${written(attachment(layer))}`; // of risks before the share
-  const what = layer.ReinsType === "QS" ? `${share} % of all losses` : share === 100 ? cover : places(layer)[0] === "RiskAttachment" ? `${share} % of ${cover} of each risk` : `${cover} of ${share} % of each loss`;
+  const whose = [layer.Scope ?? []].flat().join(", ");
+  const what = layer.ReinsType === "QS" ? `${share} % of ${whose ? "the" : "all"} losses` : share === 100 ? cover : places(layer)[0] === "RiskAttachment" ? `${share} % of ${cover} of each risk` : `${cover} of ${share} % of each loss`;
   const ofYear = TERMS.slice(2, 4).map((name, k) => layer[name] && !places(layer).includes(name) && `annual ${["deductible", "limit"][k]} ${written(Number(layer[name]))}`);
-  return [`${title(layer)}: ${what}`, ...ofYear, `${percent(placed(layer))} % placed`, reinstated(layer)].filter(Boolean).join(", ");
+  return [`${title(layer)}: ${what}${whose && ` of ${whose}`}`, ...ofYear, `${percent(placed(layer))} % placed`, reinstated(layer)].filter(Boolean).join(", ");
 }
+
+// Whether a programme needs to know of which part, or which risk, a loss is.
+const isByPart = () => layers.some((layer) => layer.Scope != null || layer.RiskLimit != null || ["FAC", "PR", "SS"].includes(layer.ReinsType));
 
 // -- the tower -------------------------------------------------------------------------
 
@@ -313,14 +317,17 @@ async function draw({ moves = false } = {}) {
     };
     await Promise.all(ids.map((id) => (moves && sets.has(id)) || learn(id, signal)));
     offerGroups(ids);
-    const programme = layers.length ? { programme: { layers }, of: "net" } : null;
+    const programme = layers.length ? { programme: { layers }, of: "net" } : null, byPart = programme && isByPart();
+    if (byPart && !group) throw new Error("The programme has terms of parts of the losses (a Scope), or of each risk: choose under “Parts” by what the losses are grouped.");
+    const prices = byPart && { report: "layers", group_by: [group], programme: { layers } };
     const curves = { report: "summary", curves: "Ff", return_periods: years() };
     const seen = moves ? { curves: ["f", "F"].filter((_letter, k) => types().some((type) => (type > 2) === (k > 0))).join(""), return_periods: years(FEWER) } : curves;
     find("busy").textContent = "Computing …";
     const gross = await told(curves);
     most = Math.max(1, ...gross.ept.map((row) => row.Loss));
-    const net = programme && await told({ ...curves, ...seen, ...programme });
-    drawCurves(gross, net, seen.return_periods);
+    const net = programme && await told(prices || { ...curves, ...seen, ...programme });
+    if (byPart) notes.add("Curves and averages are gross: what is left of each part stands under “Parts”.");
+    drawCurves(gross, byPart ? null : net, seen.return_periods);
     drawPriced(net);
     drawLayers();
     find("chart").dataset.of = JSON.stringify(layers);
@@ -328,8 +335,8 @@ async function draw({ moves = false } = {}) {
     if (!moves) {
       const [ept, aal] = ["ept", "aal"].map((name) => ({ ...curves, table: name }));
       const parts = group && { ...wanted(group), table: state.get("part") ? "contributions" : "aal" };
-      const net = (asked) => programme && asked && { ...asked, ...programme };
-      drawSaves({ curves: ept, "curves, net": net(ept), averages: aal, "averages, net": net(aal), prices: net({ ...curves, table: "layers" }), parts, "parts, net": net(parts) });
+      const net = (asked) => programme && asked && { ...asked, ...programme }, whole = (asked) => !byPart && net(asked);
+      drawSaves({ curves: ept, "curves, net": whole(ept), averages: aal, "averages, net": whole(aal), prices: prices || net({ ...curves, table: "layers" }), parts, "parts, net": net(parts) });
     }
     if (!moves && group) {
       const all = await told(wanted(group));

@@ -6,6 +6,7 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -61,6 +62,15 @@ def test_a_loss_set_is_made_asked_and_deleted(
     assert answer.etag is not None
     assert answer.document["report"] == "averages"
     assert len(answer["aal"].to_pandas()) == 4
+    high: dict[str, Any] = {
+        "layers": [{"ReinsNumber": 1, "ReinsType": "CXL", "OccAttachment": 1e12, "OccLimit": 1}]
+    }
+    asked = {"programme": high, "group_by": ["Region"]}
+    nothing = client.portfolios.query(made, "recoveries", **asked)["recoveries"].rows
+    names = ("Layer", "Period", "SampleId", "CededLoss", "ReinstatementPremium")
+    assert (len(nothing), nothing.dtype.names[:5]) == (0, names)
+    assert (nothing.dtype["Layer"], nothing.dtype["CededLoss"]) == (np.int64, np.float64)
+    assert not nothing.dtype.names[5:] or nothing.dtype.names[5:] == ("Name",)
     half = client.portfolios.query([{"id": "a", "weight": 0.5}], "averages")
     whole = client.portfolios.query("a", "averages")
     assert half["aal"].rows["MeanLoss"] == pytest.approx(whole["aal"].rows["MeanLoss"] / 2)

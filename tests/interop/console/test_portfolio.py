@@ -212,6 +212,34 @@ def test_a_share_of_risks_is_told_as_what_it_is_of_and_small_chances_are_not_0(
     page.errors.clear()
 
 
+def test_a_layer_of_some_parts_is_priced_by_what_the_losses_are_grouped_by(
+    page: Page, server: Service, run: str
+) -> None:
+    info = ask(server, Post(f"/v1/runs/{run}", [], method="GET")).json()["inputs"]["summary_info"]
+    body = json.dumps({"run": run, "name": "coasts", "summary_info": info}).encode()
+    assert ask(server, Post("/v1/portfolios/loss-sets", [body])).status in {200, 201}
+    chosen = f"{server.url}/console/portfolio?sets=coasts"
+    share = {"ReinsNumber": 1, "ReinsType": "QS", "CededPercent": 0.3, "Scope": ["Coast"]}
+    programme = {"layers": [share]}
+    page.open(f"{chosen}&layers={quote(json.dumps([share], separators=(',', ':')))}")
+    page.wait("document.getElementById('problem').innerText.includes('choose under')")
+    assert "30 % of the losses of Coast" in page.text("#tower-said")
+    put(page, "#group", "Region", "change")
+    drawn(page, [share])
+    assert page.run("document.getElementById('problem').hidden")
+    asked: dict[str, Any] = {"loss_sets": [{"id": "coasts"}], "group_by": ["Region"]}
+    answer = tables(server, **asked, report="layers", programme=programme)
+    (expected,) = [row["ExpectedLoss"] for row in answer["layers"] if row["SampleType"] == 2]
+    header, row = page.run(TABLE % "priced")
+    told = dict(zip(header, row, strict=True))
+    assert number(told["Expected loss"]) == pytest.approx(expected, rel=1e-3)
+    parts = {row[0]: row for row in page.run(TABLE % "parts")[1:]}
+    assert number(parts["Coast"][-1]) == pytest.approx(0.7 * number(parts["Coast"][2]), rel=1e-3)
+    assert "are gross" in page.text("#notes")
+    saved = page.saved("document.querySelector('[aria-label=\"prices: csv\"]')")
+    assert saved.decode().startswith("Layer,")
+
+
 def loss(answer: dict[str, list[dict[str, Any]]], kind: int, year: int) -> float:
     sought = (2, kind, year)
     (row,) = [r for r in answer["ept"] if (r["EPCalc"], r["EPType"], r["ReturnPeriod"]) == sought]
