@@ -25,6 +25,7 @@ from core.errors import CoreError
 from core.tiles.formats import FORMATS, detect
 from core.tiles.formats.empad import Empad, data_name
 from core.tiles.formats.files import File, read_xml
+from core.tiles.formats.mib import RESTARTS
 from core.tiles.recording import Hints
 
 from .files.addresses import is_address
@@ -131,11 +132,11 @@ def scan(
     """Find the recordings under the roots whose format can be told from their content.
 
     Files whose names differ only in numbers form one dataset if their format spreads
-    recordings over several files; a zarr store is one dataset. Ids are the paths relative
-    to the root, with dots for separators and for what ids may not hold. Recordings that would
-    share an id are left out: whichever kept it, another file could take its place. HDF5 files
-    and stores with several candidate arrays are left out: only their owner can tell which
-    array to serve. Without decoders, all of them are.
+    recordings over several files, and these go on from each other; a zarr store is one dataset.
+    Ids are the paths relative to the root, with dots for separators and for what ids may not
+    hold. Recordings that would share an id are left out: whichever kept it, another file could
+    take its place. HDF5 files and stores with several candidate arrays are left out: only their
+    owner can tell which array to serve. Without decoders, all of them are.
 
     Args:
         roots: the directories.
@@ -267,7 +268,7 @@ class _Examiner:
         form = self._format(group[0])
         if form is None:
             return
-        if form in FORMATS and FORMATS[form].series:
+        if form in FORMATS and FORMATS[form].series and self._is_one(group):
             yield group
             return
         for path in group:
@@ -276,6 +277,15 @@ class _Examiner:
                 yield from self._with_data(path)
             elif form is not None:
                 yield [path]
+
+    def _is_one(self, group: list[str]) -> bool:
+        """Whether files go on from each other, rather than being recordings with like names."""
+        try:
+            source = open_recording(self._roots, group, Hints())
+        except (CoreError, ServiceError, OSError):
+            return len(group) == 1
+        source.files.close()
+        return RESTARTS not in source.recording.notes
 
     def _with_data(self, path: str) -> Iterator[list[str]]:
         """Yield the file of frames that the .xml of an EMPAD names, and the .xml, if both exist."""

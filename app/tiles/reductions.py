@@ -319,7 +319,11 @@ def _reading_plan(view: OpenView, *, over_frames: bool) -> Plan:
     """
     plan = view.plan
     if plan.dtype.kind == "c":
-        raise InvalidOptionError("complex frames cannot be reduced", option="reduction")
+        raise InvalidOptionError(
+            "complex frames cannot be reduced",
+            hint="Read their real parts as tiles, with dtype <f4 and casting clip, and reduce these",
+            option="reduction",
+        )
     if view.view.dtype and plan.dtype.kind != "f":
         raise InvalidOptionError(
             f"dtype {plan.dtype.name} is of tiles: results of reductions are float64",

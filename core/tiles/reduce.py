@@ -109,6 +109,8 @@ _SHORT = {
     "point": "Y,X",
 }
 """Detectors that can be written as a word with numbers, and these in frames of two axes."""
+_PICTURE = 2
+_IN_JSON = "Give a coordinate, or a pair, per axis of a frame instead of Y and X"
 _ALSO = {"disc": "disk", "circle": "disk", "ring": "annulus", "box": "rectangle", "pixel": "point"}
 
 
@@ -133,7 +135,7 @@ def expand_reduction(text: str, sig_shape: tuple[int, ...]) -> dict[str, Any]:
         raise OptionError(
             f"{form} takes {needed[form]} numbers in frames of {axes} axes, but {len(parts)} are"
             f" given{''.join(others)}",
-            hint=f"Write {form}:{_SHORT[form]}",
+            hint=f"Write {form}:{_SHORT[form]}" if axes == _PICTURE else _IN_JSON,
         )
     numbers = [_number(part, text) for part in parts]
     value: Any = numbers

@@ -334,8 +334,8 @@ def _slices(value: Any) -> tuple[tuple[int, int, int], ...]:  # noqa: ANN401 - J
                 "select.nav needs [start, stop] or [start, stop, step] per axis",
                 hint="Such as [[5, 6], [0, 64, 2]]",
             )
-        bounds = _bounds(numbers, "select.nav")
         step = 1 if len(numbers) == 2 else _integer(numbers[2], "select.nav step", 1)  # noqa: PLR2004
+        bounds = _bounds(numbers, "select.nav")
         slices.append((*bounds, step))
     return tuple(slices)
 

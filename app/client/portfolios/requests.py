@@ -200,13 +200,13 @@ _TYPES = {"integer": "i8", "number": "f8", "text": "U1"}
 
 
 def _rows(
-    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]
+    rows: Sequence[Mapping[str, Any]], kinds: Mapping[str, str]
 ) -> np.ndarray[Any, np.dtype[np.void]]:
     """Rows of a table: whole numbers, floats (NaN for null) and texts."""
     if not isinstance(rows, list):
         raise ProtocolError("a table of the answer is no list")
     if not rows:
-        return np.empty(0, [(name, _TYPES.get(kind, "f8")) for name, kind in columns.items()])
+        return np.empty(0, [(name, _TYPES.get(kind, "f8")) for name, kind in kinds.items()])
     names = list(rows[0])
     columns = [_column([row.get(name) for row in rows]) for name in names]
     dtype = [(name, column.dtype) for name, column in zip(names, columns, strict=True)]

@@ -286,7 +286,8 @@ def _nodes(top: Top) -> dict[str, Mapping[str, Any]]:
         raise FormatError(
             f"the directory has no {METADATA}",
             source=top.name,
-            hint="Name a zarr v3 store, or for other formats the files themselves",
+            hint="Name a zarr v3 store, to which one of v2 has to be copied, or for other formats"
+            " the files themselves",
         )
     if len(metadata) > _MAX_NODES:
         raise FormatError(

@@ -61,6 +61,8 @@ HEADER_SIZES = range(64, 1 << 16)
 BEGINNING = 768
 """Bytes read at first; the rest of longer headers takes a second read."""
 
+RESTARTS = "each file counts its frames from the same number: in the order given"
+"""Note on files that may be recordings of their own."""
 NUMBER = re.compile("[0-9]{1,9}")
 """A number in a header."""
 
@@ -273,9 +275,7 @@ def _in_sequence(files: Files, runs: list[_Run]) -> list[Extent]:
                 hint="Register each acquisition as a dataset of its own",
             )
         if len(runs) > 1:
-            files.notes.append(
-                "each file counts its frames from the same number: in the order given"
-            )
+            files.notes.append(RESTARTS)
         return [run.extent for run in runs]
     ordered = sorted(runs, key=lambda run: run.first)
     if ordered != runs:

@@ -8,6 +8,7 @@ import gc
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -74,6 +75,23 @@ def test_the_frames_of_an_empad_are_those_its_xml_names(tmp_path: Path) -> None:
         "data0.raw": ["data0.raw", "scan0.xml"],
         "data1.raw": ["data1.raw", "scan1.xml"],
     }
+
+
+def test_files_are_one_recording_only_where_they_go_on_from_each_other(tmp_path: Path) -> None:
+    frames = np.zeros((6, 4, 4), "u2")
+    parts: dict[str, Any] = {"names": [f"part{k}.mib" for k in (1, 2, 10)], "splits": [2, 2, 2]}
+    scans: dict[str, Any] = {"names": [f"scan{k}.mib" for k in (1, 2, 3)], "splits": [2, 2, 2]}
+    files = writers.mib(frames, "U16", **parts) | writers.mib(frames, "U16", restart=True, **scans)
+    for k, depth in enumerate(("U08", "U16")):
+        values = frames[:1].astype(f"u{k + 1}")
+        files |= writers.mib(values, depth, names=[f"bits{8 + 8 * k}.mib"])
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    found = scan(Roots([tmp_path])).specs
+    alone = ["bits16.mib", "bits8.mib", "scan1.mib", "scan2.mib", "scan3.mib"]
+    assert sorted(found) == sorted([*alone, "part1.mib"])
+    named = {name: [Path(file).name for file in spec.files] for name, spec in found.items()}
+    assert named == {name: [name] for name in alone} | {"part1.mib": parts["names"]}
 
 
 def test_a_scan_leaves_no_file_open(root: Path) -> None:

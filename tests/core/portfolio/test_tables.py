@@ -342,7 +342,7 @@ GOOD = {
         ),
         ("ylt", "SampleId,Loss\n", "Date,Loss\n", "line 2: Date '1' is not a date such as"),
         ("ylt", "SampleId,Loss", "SampleId,Loss,region", "line 2: the number of columns is 4"),
-        ("ylt", "Period", "\x00", "the bytes are not UTF-8 text"),
+        ("ylt", "Period", "\x00", "the byte 0x00 is a control character"),
         ("ylt", "Period", '"Per\niod', "no column is named Period"),
         ("selt", "7,1,2", "8,1,2", "no event of the table happens"),
         (
