@@ -118,9 +118,11 @@ def _invalid(reference: str, problem: str) -> InvalidOptionError:
 
 HDF5, ZARR, RAW = "hdf5", "zarr", "raw"
 ARRAY_FORMATS = (HDF5, ZARR)
+"""Formats whose files hold named arrays, which isolated processes decode."""
 _ITEMS = {"parquet": b"PAR1", "arrow": b"ARROW1"}
 """What files of items begin with, whose format has to be named."""
-"""Formats whose files hold named arrays, which isolated processes decode."""
+_TEXTS = {"csv", "tsv", "txt"}
+_CONVERT = "Convert text: to parquet, or by numpy.loadtxt and numpy.save to npy"
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _HDF5_OFFSETS = (0, 512, 1024, 2048, 4096, 8192)
 """Offsets the magic can begin at: other data may precede an HDF5 file."""
@@ -254,6 +256,8 @@ def _of_items(files: FileSet, error: AmbiguousFormatError) -> AmbiguousFormatErr
                 hint=f'Add "format": "{form}"',
             )
     hint = f"{error.hint}; files of items are {', '.join(ITEM_FORMATS)}, arrays {HDF5} or {ZARR}"
+    if str(error.source).lower().rpartition(".")[2] in _TEXTS:
+        hint = _CONVERT
     return AmbiguousFormatError(error.message, source=error.source, offset=error.offset, hint=hint)
 
 
@@ -284,8 +288,8 @@ def parse_source(  # noqa: PLR0913 - parts of a catalogue entry
     known = (*FORMATS, *ARRAY_FORMATS, *ITEM_FORMATS)
     if form is not None and form not in known:
         problem, hint = f"no format is named {form[:40]!r}", names_hint(form, known)
-        if form.lower() in {"csv", "tsv", "txt"}:
-            hint = "Convert text: to parquet, or by numpy.loadtxt and numpy.save to npy"
+        if form.lower() in _TEXTS:
+            hint = _CONVERT
         raise InvalidOptionError(problem, hint=hint, option="format")
     if stored is not None and isinstance(files, Store):
         if form not in {None, ZARR}:

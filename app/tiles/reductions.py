@@ -321,7 +321,7 @@ def _reading_plan(view: OpenView, *, over_frames: bool) -> Plan:
     if plan.dtype.kind == "c":
         raise InvalidOptionError(
             "complex frames cannot be reduced",
-            hint="Read their real parts as tiles, with dtype <f4 and casting clip, and reduce these",
+            hint="Read the real parts as tiles, with dtype <f4 and casting clip, and reduce these",
             option="reduction",
         )
     if view.view.dtype and plan.dtype.kind != "f":

@@ -20,6 +20,7 @@ from app.datasets import scanning
 from app.datasets.catalogue import Catalogue
 from app.datasets.files.buffers import BufferPool
 from app.datasets.files.roots import Roots
+from app.datasets.opening import open_recording
 from app.datasets.routes import list_datasets
 from app.datasets.scanning import scan
 from app.decoding.base import Parse, Request, T
@@ -27,6 +28,8 @@ from app.errors import DatasetUnreadableError
 from app.http.identity import SINGLE_USER, Identity, identify
 from app.main import create_app
 from app.settings import Settings
+from core.errors import AmbiguousFormatError
+from core.tiles.recording import Hints
 from tests.app.state.memory import MemoryStateStore
 from tests.core.tiles import writers
 from tests.decoders import DECODERS
@@ -262,3 +265,13 @@ def test_lists_say_that_a_scan_ended_early(tmp_path: Path, monkeypatch: pytest.M
         "after": None,
         "notice": "the scan of the roots ended after 2 files; not all datasets are listed",
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("a.csv", "Convert text"), ("a.dat", "Name the format")]
+)
+def test_texts_are_to_be_converted(tmp_path: Path, name: str, hint: str) -> None:
+    (tmp_path / name).write_text("label,number\n1,2\n")
+    with pytest.raises(AmbiguousFormatError) as caught:
+        open_recording(Roots([tmp_path]), [name], Hints())
+    assert str(caught.value.hint).startswith(hint)
