@@ -167,6 +167,8 @@ class Process:
         self.removal = Removal(self.streams, records)
         losses = cast("Any", _Losses())
         self.uploads = Uploads(self.streams, losses, losses.threads, MOST)
+        # Time passes nowhere here.
+        self.uploads.patience = 0
         self.sealing = _Workshop(self.streams, records, losses, cast("Any", None))
         self._records, self._blobs = records, blobs
 

@@ -3,8 +3,8 @@
 Of several requests for one stream the last one wins, at once. It takes the fence in the record of
 the stream, whichever worker the others are on, and what those commit afterwards fails. If one of
 them is in this process it is told to stop, too. To ask for the offset ends an append as well,
-because its answer would be wrong a moment later; an append of this process is first allowed to
-commit what has come.
+because its answer would be wrong a moment later; an append is first allowed to commit what has
+come. One of this process is told so, one of another does it by itself, if it has anything.
 
     append   | take fence | ── pump: read, check, write ──────────────────| final commit | answer
                           | ── commits: every 8 MiB, or half a second ────|
@@ -83,6 +83,8 @@ class Uploads:
         self._losses = losses
         self._disk = disk
         self._sessions: dict[str, _Session] = {}
+        self.patience = 2 * COMMIT_SECONDS
+        """Seconds that an append of another process has to commit what has come."""
 
     # -- who may append ---------------------------------------------------------------
 
@@ -220,7 +222,21 @@ class Uploads:
         start = self._losses.threads.start
         record: StreamRecord = await start(self.streams.get, run, ident)
         await self._stop(record)
+        await self._let_commit(record)
         return await start(self._end_append, run, ident)
+
+    async def _let_commit(self, record: StreamRecord) -> None:
+        """Wait for the next commit of an append of another process, as long as it may take."""
+        if not (record.appending and self.patience):
+            return
+        follower = self.runs.watch.follow(record.run)
+        with contextlib.closing(follower), contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.patience):
+                while True:
+                    found = await self._losses.threads.start(self.streams.again, record)
+                    if found is None or found.generation > record.generation:
+                        return
+                    await follower.changed()
 
     def _end_append(self, run: RunRecord, ident: str) -> StreamRecord:
         """Take the fence from an append that may still run elsewhere."""

@@ -363,6 +363,24 @@ def test_the_other_takes_over_and_late_bytes_never_count(both: tuple[Service, Se
     assert there.streams()[0]["state"] == "complete"
 
 
+def test_what_came_elsewhere_is_committed_before_the_offset_is_told(
+    both: tuple[Service, Service],
+) -> None:
+    one, other = both
+    up = Uploader(one)
+    there = Uploader(other, up.path.rpartition("/")[2])
+    for is_cut in (False, True):
+        address = up.create(len(GOOD))
+        whole = one.metric("thalweg_upload_bytes_total") + 500
+        with up.sending(address, 0, GOOD[:300], len(GOOD)) as first:
+            first.sendall(GOOD[300:500])
+            wait_until(lambda whole=whole: one.metric("thalweg_upload_bytes_total") == whole)
+            if is_cut:
+                first.close()
+            assert there.offset(address) == 500
+        assert up.ask("DELETE", address).status == 204
+
+
 def test_a_quota_of_bytes_ends_an_append_before_it(both: tuple[Service, Service]) -> None:
     up = Uploader(both[0])
     before = sum(
