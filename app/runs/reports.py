@@ -22,7 +22,7 @@ from app.losses.selection import Chosen, RowSelection
 from app.run_errors import ReportMissingError, ReportNotReadyError, RunSealedError
 from app.service_error import ServiceError
 from core.errors import CoreError
-from core.losses.reports import REPORTS, check_curves, check_options
+from core.losses.reports import REPORTS, check_curves, check_options, check_used
 from core.losses.reports.report import RETURN_PERIODS
 
 from .records import OWN, RunRecord
@@ -286,6 +286,7 @@ def _check_options(run: RunRecord, spec: RunSpec, reports: Sequence[str], varian
     check_curves(tables, read_run_options(spec.options))
     changed = read_run_options(PassOptions.model_construct(**variant.options))
     check_options(tables, changed, variant.options)
+    check_used(tables, {*variant.options, *variant.inputs})
     own = RunSpec.of(run).options
     for fixed in ("float_width", "nan", "negative", "sample_order", "partitions"):
         if getattr(spec.options, fixed) != getattr(own, fixed):

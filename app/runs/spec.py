@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
@@ -84,8 +85,8 @@ class RunBody(BaseModel):
 
     @model_validator(mode="after")
     def _once(self) -> RunBody:
-        if len(set(self.reports)) < len(self.reports):
-            raise ValueError("reports names one twice")
+        if twice := [name for name, count in Counter(self.reports).items() if count > 1]:
+            raise ValueError(f"reports names {twice[0]} twice")
         return self
 
 

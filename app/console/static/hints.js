@@ -4,7 +4,7 @@
 const CODES = {
   unauthorized: "Sign in: the link is at the end of each page.",
   "partition-taken": "Delete that stream on the page of the run, or choose a file with another number in its name.",
-  "stream-failed": "Delete it on the page of the run; then choose the corrected file.",
+  "stream-failed": "Delete it in the list of streams; then choose the corrected file.",
   "upload-taken": "Choose the file again: it goes on where it stopped.",
   "report-missing": "The page of the run offers to compute it.",
   "report-not-ready": "Seal the run once all of its streams are complete.",

@@ -195,8 +195,9 @@ export function offerUploads({ path, changed }) {
 
   async function create(file, beginning, all, signal) {
     const wanted = numberOf(file);
-    const taken = all.some((stream) => stream.partition === wanted);
-    const query = wanted && !taken ? `?partition=${wanted}` : "";
+    const holder = all.find((stream) => stream.partition === wanted);
+    if (holder?.state === "failed") throw Object.assign(new Error(`Partition ${wanted} has a faulty stream.`), { code: "stream-failed" });
+    const query = wanted && !holder ? `?partition=${wanted}` : "";
     const metadata = `filename ${encode(file.name)},beginning ${encode(beginning)}`;
     const headers = { ...TUS, "Upload-Length": String(file.size), "Upload-Metadata": metadata };
     const response = await request(`${path}/streams${query}`, { method: "POST", headers, signal });

@@ -87,6 +87,19 @@ def check_inputs(reports: Sequence[Report], inputs: Mapping[str, Any]) -> None:
                 raise ReportError(
                     f"{report.name.upper()} needs {need.noun}", hint=need.hint, inputs=[need.name]
                 )
+    check_used(reports, present)
+
+
+def check_used(reports: Sequence[Report], present: set[str]) -> None:
+    """Refuse inputs that no report takes.
+
+    Args:
+        reports: those requested.
+        present: names of inputs that are given, among others.
+
+    Raises:
+        ReportError: naming the reports that take one.
+    """
     used = {entry.name for report in reports for entry in (*report.needs, *report.takes)}
     for entry, takers in _takers().items():
         if entry.name in present - used:

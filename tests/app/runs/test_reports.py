@@ -248,6 +248,13 @@ def test_a_variant_that_there_is_not_is_told_from_one_that_is_being_computed(
     assert asyncio.run(service.get(path + asked["variant"])).status_code == 202
     missing = asyncio.run(service.get(path + "deadbeef"))
     assert missing.json()["detail"] == "the run has no variant deadbeef"
+    for option, detail in (
+        ({"return_periods": [9]}, "return periods are given, but EPT or PSEPT is not wanted"),
+        ({"quantiles": [0.5]}, "quantiles are given, but QELT or QPLT is not wanted"),
+    ):
+        unused = {"reports": ["melt"], "options": option}
+        refused = asyncio.run(service.post(f"/v1/runs/{run.id}/reports", json=unused))
+        assert (refused.status_code, refused.json()["detail"]) == (422, detail)
     assert "own" in missing.json()["hint"]
 
 
