@@ -133,9 +133,8 @@ class Uploads:
         length = request.length
         if length is not None:
             if record.length not in {None, length} or length < record.offset:
-                known = f"{record.offset} already"
-                if record.length is not None:
-                    known = f"{record.offset} of {record.length}"
+                of = "already" if record.length is None else f"of {record.length}"
+                known = f"{record.offset} {of}"
                 raise UploadLengthError(
                     f"the request declares {length} bytes, and the upload has {known}",
                     hint="Declare the length once",
@@ -229,29 +228,24 @@ class Uploads:
         """Wait for the next commit of an append of another process, as long as it may take."""
         if not (record.appending and self.patience):
             return
-        follower = self.runs.watch.follow(record.run)
+        follower, start = self.runs.watch.follow(record.run), self._losses.threads.start
         with contextlib.closing(follower), contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.patience):
-                while True:
-                    found = await self._losses.threads.start(self.streams.again, record)
-                    if found is None or found.generation > record.generation:
-                        return
+                known = record.generation
+                while (now := await start(self.streams.again, record)) and now.generation == known:
                     await follower.changed()
 
     def _end_append(self, run: RunRecord, ident: str) -> StreamRecord:
         """Take the fence from an append that may still run elsewhere."""
-        while True:
-            record = self.streams.get(run, ident)
-            if not record.appending:
-                return record
+        while (record := self.streams.get(run, ident)).appending:
             new = replace(record, fence=record.fence + 1, appending=False)
             try:
                 return self.streams.swap(record, new)
             except RecordConflictError:
                 continue
             except StoreReadOnlyError:
-                # No append can commit anything either.
-                return record
+                break  # no append can commit anything either
+        return record
 
     async def delete(self, run: RunRecord, ident: str) -> None:
         """Delete a stream; an append that runs ends.
