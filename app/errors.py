@@ -340,7 +340,9 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, core.CoreError):
         location = {name: getattr(error, name, None) for name in _LOCATION}
         if isinstance(error, core.LimitError):
-            location["setting"] = _SETTINGS.get(error.limit)
+            location["setting"] = setting = _SETTINGS.get(error.limit)
+            if setting and error.hint:
+                location["hint"] = error.hint.replace(error.limit, f"the service's {setting}", 1)
         place = "" if error.source is None else f"{error.source}: "
         document = problem(error.code, place + error.message, **location)
         # Several classes may share a code: the class decides.

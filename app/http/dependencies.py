@@ -30,9 +30,12 @@ Declare = Callable[[Endpoint[S]], Endpoint[S]]
 
 _FORMS = {
     int: re.compile(r"-?[0-9]+", re.ASCII),
-    float: re.compile(r"-?[0-9]+(\.[0-9]+)?([eE]-?[0-9]+)?", re.ASCII),
+    float: re.compile(r"-?([0-9]+(\.[0-9]+)?|\.[0-9]+)([eE]-?[0-9]+)?", re.ASCII),
 }
 """How a number may be written: pydantic takes `` 2``, ``+2``, ``0_2`` and ``2.0`` for 2."""
+
+
+_SUCH_AS = {_FORMS[int]: "25", _FORMS[float]: "0.25"}
 
 
 class StrictRoute(APIRoute):
@@ -183,7 +186,7 @@ def _check_numbers(request: Request, forms: dict[str, re.Pattern[str]]) -> None:
             if form is not None and not form.fullmatch(value):
                 raise InvalidOptionError(
                     f"{name} is {value[:80]!r}, not a number",
-                    hint="Write it in decimal digits, such as 25",
+                    hint=f"Write it in decimal digits, such as {_SUCH_AS[form]}",
                     option=name,
                 )
 

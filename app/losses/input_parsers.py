@@ -52,6 +52,8 @@ _PACKED = {
     b"--": ("a form, as curl -F sends it", "Send the file alone: curl -T FILE"),
 }
 """How files begin that hold others, what they are, and what to do."""
+_ANY_COLUMNS = {"summary_map", "summary_info"}
+"""Files that may have columns of any names."""
 _BEGINNING = 48 << 10
 """Bytes that tell the kind of a file: a multiple of 48, which are whole records of every kind."""
 STREAM = "stream"
@@ -86,7 +88,7 @@ def parse_input(
         return PARSERS[name](data, periods, source)
     except InputError as e:
         kinds = kinds_of(data)
-        if name in kinds or not kinds:
+        if name in kinds or not kinds or _is_titled(name, data):
             raise
         message = "it is of another kind" if e.parameter else e.message
         hint = f"It looks like {described(kinds)}"
@@ -109,6 +111,18 @@ def kinds_of(data: Data) -> list[str]:
         if len(data) >= _BEGINNING and 0 not in data:
             data = data[: data.rfind(b"\n") + 1]
     return [kind for kind in PARSERS if _is(kind, data)]
+
+
+def _is_titled(kind: str, data: Data) -> bool:
+    """Whether a file has the header line of a kind, so that its fault is in a row."""
+    if not isinstance(data, bytes) or kind in _ANY_COLUMNS:
+        return False
+    line = data[: data.find(b"\n") + 1]
+    try:
+        PARSERS[kind](line, _MAX_PERIODS, None)
+    except InputError as e:
+        return len(line) < len(data) and e.message == "there is a header line but no other"
+    return False
 
 
 def _is(kind: str, beginning: Data) -> bool:

@@ -29,7 +29,7 @@ _CREATE_OPTIONS: Options = {
     **arguments.REPORT_OPTIONS,
     **arguments.PARSING_OPTIONS,
     **arguments.ROW_OPTIONS,
-    "--partitions N": ("that sealing requires", count),
+    "--partitions N": ("number of streams, all of which sealing requires", count),
 }
 _LOOK_SECONDS = 1.0
 _RUN: Options = {"id RUN": "id of the run, as create prints it"}
@@ -76,7 +76,11 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
         "--follow": "go on with the lines that change, until the run is done or has failed",
     }
     new_command(group, "status", _status, "print how far a run is", status)
-    seal: Options = {**_RUN, "--no-wait": "for the reports to be computed", **_SEAL_OPTIONS}
+    seal: Options = {
+        **_RUN,
+        "--no-wait": "do not wait for the reports to be computed",
+        **_SEAL_OPTIONS,
+    }
     new_command(group, "seal", _seal, "announce that no more streams come, and wait", seal)
     new_command(
         group,

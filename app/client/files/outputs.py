@@ -148,7 +148,11 @@ class FileOutput(PartialFile):
 
     def write(self, data: memoryview | bytes) -> None:
         """Write bytes that are not settled yet."""
-        write_all(self._fd, data)
+        try:
+            write_all(self._fd, data)
+        except OSError as e:
+            e.filename = str(self._path)
+            raise
         self._digest.update(data)
         self._size += len(data)
 

@@ -182,7 +182,9 @@ class LossRequests:
         check_names(options, LossOptions.__annotations__)
         self.reports = reports_of(report)
         if len(self.reports) > 1 and table_format != "frames":
-            raise ValueError("several reports come in frames only")
+            raise ValueError(
+                "several reports come in frames only: leave the format out, or ask for one report"
+            )
         self.format = table_format
         self._size = size
         self._query: dict[str, str] = {"format": table_format}

@@ -226,7 +226,7 @@ def _check_same(described: dict[str, Any], ledger: Ledger, source: _Source) -> N
             )
         noun = name.replace("_", " ")
         raise MismatchError(
-            f"the {noun} of the partial file is {described.get(name)}, and that of the run {value}",
+            f"the partial file has {noun} {described.get(name)}, and the run {value}",
             hint="Partitions of one run have the same kind, sample count, set and periods",
             source=source.name,
         )

@@ -103,7 +103,7 @@ def check_used(reports: Sequence[Report], present: set[str]) -> None:
     used = {entry.name for report in reports for entry in (*report.needs, *report.takes)}
     for entry, takers in _takers().items():
         if entry.name in present - used:
-            names = " or ".join(takers)
+            names = _any_of(takers)
             raise ReportError(
                 f"{entry.noun} are given, but {names} is not wanted",
                 hint=f"Add {names.lower()}, or leave {entry.name} out",
@@ -125,7 +125,7 @@ def check_options(reports: Sequence[Report], options: RunOptions, choices: Conta
     for entry in fields(options):
         if entry.name in choices and not any(entry.name in report.options for report in reports):
             takers = [name.upper() for name, row in REPORTS.items() if entry.name in row.options]
-            names = " or ".join(takers)
+            names = _any_of(takers)
             raise ReportError(
                 f"{entry.name} is given, but {names} is not wanted",
                 hint=f"Add {names.lower()}, or leave {entry.name} out",
@@ -144,6 +144,11 @@ def check_curves(reports: Sequence[Report], options: RunOptions) -> None:
                 f"{report.name.upper()} has none of the curves {options.curves}",
                 hint=f"Name some of its curves {', '.join(report.curves)}, or leave curves out",
             )
+
+
+def _any_of(names: Sequence[str]) -> str:
+    """Enumerate names: one, "a or b", "a, b or c"."""
+    return " or ".join([*filter(None, [", ".join(names[:-1])]), names[-1]])
 
 
 def _takers() -> dict[Input, list[str]]:

@@ -7,9 +7,10 @@ import warnings
 from typing import Annotated, NamedTuple
 
 import httpx
+import pytest
 from fastapi import FastAPI, Query
 
-from app.http.dependencies import Routes
+from app.http.dependencies import _FORMS, Routes
 from app.server.lanes.table import FRONT, LONG
 
 
@@ -64,3 +65,13 @@ def test_what_is_declared_is_known_without_a_service() -> None:
     declared = [(route.path, sorted(route.methods or ())) for route in ROUTES.routes]
     assert declared == [("/v1/things", ["GET", "HEAD"]), ("/v1/things", ["PUT"])]
     assert all(route.endpoint is things for route in ROUTES.routes)
+
+
+@pytest.mark.parametrize("text", ["0.9", ".9", "1", "-2", "9e-1", ".5e1"])
+def test_numbers_as_people_write_them(text: str) -> None:
+    assert _FORMS[float].fullmatch(text)
+
+
+@pytest.mark.parametrize("text", ["", ".", "+1", "1.", "1_0", " 1", "nan", "inf", "1e", "-"])
+def test_numbers_as_only_python_writes_them(text: str) -> None:
+    assert not _FORMS[float].fullmatch(text)

@@ -83,6 +83,13 @@ def test_a_file_that_is_another_input_is_named(kind: str) -> None:
         parse_input(kind, stream)
 
 
+@pytest.mark.parametrize("row", [b"-1,1,1\n", b"a,1,1\n"])
+def test_a_wrong_row_under_the_right_header_is_told_as_such(row: bytes) -> None:
+    with pytest.raises(InputError, match="line 2: ") as caught:
+        parse_input("summary_xref", b"item_id,summary_id,summaryset_id\n" + row)
+    assert "looks like" not in str(caught.value.hint)
+
+
 def test_the_beginning_of_a_long_file_tells_its_kind() -> None:
     weights = np.zeros(100_000, [("period_no", "<i4"), ("weighting", "<f8")])
     weights["period_no"], weights["weighting"] = np.arange(1, 100_001), 1 / 100_000

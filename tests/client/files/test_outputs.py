@@ -129,6 +129,19 @@ def test_a_file_as_standard_output_is_as_before_when_the_disk_is_full(
     assert path.read_bytes() == b"before"
 
 
+def test_a_disk_that_is_full_is_told_by_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(_fd: int, _data: bytes) -> None:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+
+    monkeypatch.setattr("app.client.files.outputs.write_all", fill)
+    output = FileOutput(tmp_path / "out.csv")
+    with pytest.raises(OSError, match=r"File too large: '.*/out\.csv'"):
+        output.write(b"abc")
+    output.close(keep=False)
+
+
 def test_a_live_pipe_gets_settled_bytes_only() -> None:
     read_end, write_end = os.pipe()
     output = StreamOutput(write_end, owned=True, live=True)

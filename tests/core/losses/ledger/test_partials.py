@@ -152,9 +152,9 @@ def test_an_event_in_two_partitions_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"samples": 4}, "the samples of the partial file is 4, and that of the run 3"),
-        ({"summary_set": 2}, "the summary set of the partial file is 2"),
-        ({"width": 8}, "the float width of the partial file is 8"),
+        ({"samples": 4}, "the partial file has samples 4, and the run 3"),
+        ({"summary_set": 2}, "the partial file has summary set 2"),
+        ({"width": 8}, "the partial file has float width 8"),
     ],
 )
 def test_other_streams_are_refused(options: dict[str, int], named: str) -> None:
