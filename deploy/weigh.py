@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LINES, FILES = 83_996, 644
+LINES, FILES = 83_989, 644
 """The ceiling."""
 LONGEST = 450
 """Lines of a file, of any kind."""

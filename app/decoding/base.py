@@ -91,22 +91,6 @@ class Request:
     the worker has the file open, or there is none."""
 
 
-class RefusedError(Exception):
-    """A file cannot be decoded; not a fault of the worker.
-
-    Attributes:
-        message: what is wrong, beginning in lower case.
-        hint: how to fix it, or None.
-        offset: byte of the file, or None.
-    """
-
-    def __init__(self, message: str, hint: str | None = None, offset: int | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
-        self.offset = offset
-
-
 class LibraryMissingError(Exception):
     """The library of a format is not installed.
 

@@ -28,7 +28,7 @@ from core.arrays import Octets
 from core.budget import check_room
 
 from . import wire
-from .base import DecoderLimits, LibraryMissingError, OpenHandle, Parse, RefusedError, Request, T
+from .base import DecoderLimits, LibraryMissingError, OpenHandle, Parse, Request, T
 from .segments import Segment, Segments
 from .watch import Fetched, NotFetchedError, TimeUpError, Watch, count
 
@@ -171,7 +171,7 @@ class DecoderProcess:
             # What the library made of it is not to be used again.
             self._forgotten.append(request.subject.key)
             raise e.failure from e
-        except RefusedError:
+        except wire.RefusedError:
             if not known:
                 self._forgotten.append(request.subject.key)
             raise
@@ -341,7 +341,7 @@ def _raise_refusal(answer: Mapping[str, Any]) -> None:
     if "refused" in answer:
         refused = answer["refused"]
         hint, offset = refused["hint"], refused["offset"]
-        raise RefusedError(
+        raise wire.RefusedError(
             _text(refused["message"]),
             None if hint is None else _text(hint),
             None if offset is None else count(offset, 1 << 63),

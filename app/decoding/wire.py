@@ -32,6 +32,22 @@ Patience = Callable[[], None]
 """Called before each wait; sets the socket's timeout, or raises to give up."""
 
 
+class RefusedError(Exception):
+    """A file cannot be decoded; not a fault of the worker.
+
+    Attributes:
+        message: what is wrong, beginning in lower case.
+        hint: how to fix it, or None.
+        offset: byte of the file, or None.
+    """
+
+    def __init__(self, message: str, hint: str | None = None, offset: int | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.offset = offset
+
+
 class WireError(Exception):
     """The other side sent something that is no message."""
 

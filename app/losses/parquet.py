@@ -20,16 +20,8 @@ from typing import Any, Literal
 import numpy as np
 
 from app.datasets.items.tables import parse_columns, parse_table
-from app.decoding.base import (
-    Decoders,
-    Effort,
-    LibraryMissingError,
-    OpenHandle,
-    Parse,
-    RefusedError,
-    Request,
-    T,
-)
+from app.decoding.base import Decoders, Effort, LibraryMissingError, OpenHandle, Parse, Request, T
+from app.decoding.wire import RefusedError
 from app.errors import DatasetUnreadableError
 from core.arrays import Array
 from core.errors import InputError

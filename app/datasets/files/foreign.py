@@ -18,9 +18,9 @@ from app.decoding.base import (
     LibraryMissingError,
     OpenHandle,
     Parse,
-    RefusedError,
     Request,
 )
+from app.decoding.wire import RefusedError
 from app.errors import DatasetUnreadableError
 from core.errors import FormatError
 from core.tiles.formats.arrays import ArrayInfo

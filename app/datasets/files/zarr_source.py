@@ -13,7 +13,8 @@ from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from app.decoding.base import Decoders, LibraryMissingError, OpenHandle, RefusedError, Request
+from app.decoding.base import Decoders, LibraryMissingError, OpenHandle, Request
+from app.decoding.wire import RefusedError
 from app.errors import DatasetUnreadableError
 from core.arrays import Array
 from core.budget import current

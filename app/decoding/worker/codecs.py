@@ -20,7 +20,7 @@ from backports.zstd import ZstdDecompressor, ZstdError, get_frame_info, get_fram
 from isal import isal_zlib
 from numcodecs import blosc, zstd
 
-from ..base import RefusedError
+from ..wire import RefusedError
 
 Array = npt.NDArray[Any]
 Octets = bytes | bytearray | memoryview

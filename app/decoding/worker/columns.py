@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..base import RefusedError
+from ..wire import RefusedError
 from .requests import Pending
 
 Array = npt.NDArray[Any]

@@ -15,7 +15,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from ..base import RefusedError
+from ..wire import RefusedError
 from .hdf5_chunks import Chunks
 from .hdf5_inside import Inside
 from .octets import DescriptorFile

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import h5py
 import numpy as np
 
-from ..base import RefusedError
+from ..wire import RefusedError
 from .hdf5_chunks import offset_of, stretches_of
 from .requests import Pending
 

@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import Any, Never, Protocol
 
 from .. import wire
-from ..base import RefusedError
+from ..wire import RefusedError
 from .requests import Files, Pending, Request
 
 _MODULES = {

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..base import RefusedError
+from ..wire import RefusedError
 from .columns import columns, describe, is_octets, is_wide
 from .octets import DescriptorFile, MappedFile
 from .requests import Pending, Request

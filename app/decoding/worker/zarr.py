@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import RefusedError
+from ..wire import RefusedError
 from . import codecs
 from .codecs import Array, Chain, max_encoded, parse_chain
 from .requests import Request

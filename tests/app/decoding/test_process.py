@@ -15,15 +15,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from app.decoding import wire
-from app.decoding.base import (
-    DecoderLimits,
-    Effort,
-    LibraryMissingError,
-    OpenHandle,
-    RefusedError,
-    Request,
-)
+from app.decoding.base import DecoderLimits, Effort, LibraryMissingError, OpenHandle, Request
 from app.decoding.process import MAX_OPEN, DecoderProcess, StartError
+from app.decoding.wire import RefusedError
 from app.engine.budgets import Budgets
 from app.engine.request_budget import BudgetLimits
 from app.errors import DatasetUnreadableError

@@ -11,7 +11,7 @@ import pytest
 from backports.zstd import compress as zstd_compress
 from numcodecs import blosc
 
-from app.decoding.base import RefusedError
+from app.decoding.wire import RefusedError
 from app.decoding.worker.codecs import parse_chain
 
 VALUES = np.arange(2 * 3 * 4, dtype="<u2").reshape(2, 3, 4)

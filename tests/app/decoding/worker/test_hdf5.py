@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-from app.decoding.base import RefusedError
+from app.decoding.wire import RefusedError
 from app.decoding.worker import hdf5_inside
 from app.decoding.worker.hdf5 import Hdf5File
 from app.decoding.worker.requests import Pending, Request

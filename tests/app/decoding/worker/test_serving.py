@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from app.decoding import wire
-from app.decoding.base import RefusedError
 from app.decoding.segments import Segment
+from app.decoding.wire import RefusedError
 from app.decoding.worker.requests import Files
 from app.decoding.worker.serving import Server, load_libraries
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from app.decoding.base import RefusedError
+from app.decoding.wire import RefusedError
 from app.decoding.worker import tables
 from app.decoding.worker.requests import Request
 from app.decoding.worker.tables import Table, open_subject

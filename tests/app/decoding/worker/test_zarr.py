@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.decoding.base import RefusedError
+from app.decoding.wire import RefusedError
 from app.decoding.worker.zarr import fill_value, open_subject
 
 SOUND: list[tuple[str, Any, Any]] = [
