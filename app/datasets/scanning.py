@@ -25,7 +25,7 @@ from core.errors import CoreError
 from core.tiles.formats import FORMATS, detect
 from core.tiles.formats.empad import Empad, data_name
 from core.tiles.formats.files import File, read_xml
-from core.tiles.formats.mib import RESTARTS
+from core.tiles.formats.mib import RESTARTS, Mib
 from core.tiles.recording import Hints
 
 from .files.addresses import is_address
@@ -268,7 +268,8 @@ class _Examiner:
         form = self._format(group[0])
         if form is None:
             return
-        if form in FORMATS and FORMATS[form].series and self._is_one(group):
+        is_series = form in FORMATS and FORMATS[form].series
+        if is_series and (form != Mib.name or self._goes_on(group[:2])):
             yield group
             return
         for path in group:
@@ -278,12 +279,17 @@ class _Examiner:
             elif form is not None:
                 yield [path]
 
-    def _is_one(self, group: list[str]) -> bool:
-        """Whether files go on from each other, rather than being recordings with like names."""
+    def _goes_on(self, files: list[str]) -> bool:
+        """Whether the second file goes on from the first, rather than being another recording.
+
+        Only these are opened: there may be thousands more, each a request to a bucket.
+        """
+        for path in files[1:]:
+            self._budget.examine(path)
         try:
-            source = open_recording(self._roots, group, Hints())
+            source = open_recording(self._roots, files, Hints())
         except (CoreError, ServiceError, OSError):
-            return len(group) == 1
+            return len(files) == 1
         source.files.close()
         return RESTARTS not in source.recording.notes
 

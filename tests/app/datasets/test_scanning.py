@@ -97,6 +97,26 @@ def test_files_are_one_recording_only_where_they_go_on_from_each_other(tmp_path:
     assert named == {name: [name] for name in alone} | {"part1.mib": parts["names"]}
 
 
+def test_of_a_long_series_two_files_are_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"part{k:03}.mib" for k in range(40)]
+    frames = np.zeros((40, 4, 4), "u2")
+    for name, content in writers.mib(frames, "U16", splits=[1] * 40, names=names).items():
+        (tmp_path / name).write_bytes(content)
+    roots, opened = Roots([tmp_path]), set[str]()
+    really = roots.open
+
+    def open_noted(path: str | Path) -> int:
+        opened.add(Path(path).name)
+        return really(path)
+
+    monkeypatch.setattr(roots, "open", open_noted)
+    (spec,) = scan(roots).specs.values()
+    assert len(spec.files) == 40
+    assert opened == set(names[:2])
+
+
 def test_a_scan_leaves_no_file_open(root: Path) -> None:
     roots = Roots([root])
 
