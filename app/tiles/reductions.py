@@ -103,7 +103,7 @@ _FLOAT = 8
 _MOMENTS = 5
 """Values of a pixel in a partial result over frames, but for sums and means."""
 _LARGEST_TASK = 1 << 20
-"""Bytes of listed positions that the view of a task may have."""
+"""Bytes of listed positions and of weights that a task may have."""
 _COPIES = 3
 """Maps of the scan: the whole one, those of chunks that make up a segment, and the results."""
 
@@ -147,7 +147,7 @@ class ReductionJob:
         self._partials = partials
         reduction = parse_reduction(spec, view.plan.sig_shape)
         self._over_frames = reduction.over == "frames"
-        self._plan = _reading_plan(view, over_frames=self._over_frames)
+        self._plan = _reading_plan(view, reduction)
         self._nbytes = _memory(self._plan, reduction, engine.width)
         try:
             check_room("reduce", self._nbytes)
@@ -173,7 +173,7 @@ class ReductionJob:
             caller: in whose name.
         """
         view = self._view.view
-        if cluster is not None and view.nbytes <= _LARGEST_TASK:
+        if cluster is not None and view.nbytes + len(json.dumps(self._spec)) <= _LARGEST_TASK:
             self._cluster = cluster
             self._address = {
                 "owner": caller.owner,
@@ -312,7 +312,7 @@ def _memory(plan: Plan, reduction: Reduction, width: int) -> int:
     return weights + math.prod(plan.nav_shape) * columns * _FLOAT * _COPIES
 
 
-def _reading_plan(view: OpenView, *, over_frames: bool) -> Plan:
+def _reading_plan(view: OpenView, reduction: Reduction) -> Plan:
     """Plan the same frames again: whole, of a floating type that holds them, one chunk to a tile.
 
     Results over pixels keep the shape of the scan: a position without a frame is NaN there.
@@ -331,6 +331,8 @@ def _reading_plan(view: OpenView, *, over_frames: bool) -> Plan:
             option="dtype",
         )
     small = plan.dtype.itemsize <= 2 or plan.dtype == np.float32  # noqa: PLR2004
+    # The kernel takes weights of the dtype of the frames.
+    small = small and reduction.fits_float32
     if (view.view.corrections and view.dataset.corrections) or view.view.bins:
         # Tiles round what is computed of their values; frames that are too large have to, too.
         small = small and math.prod(plan.sig_shape) * _FLOAT > MAX_FRAME_BYTES
@@ -350,6 +352,8 @@ def _reading_plan(view: OpenView, *, over_frames: bool) -> Plan:
         dtype=dtype.str,
         tile_shape=None,
         target_bytes=max(CHUNK_BYTES, frame),
-        missing="nan" if view.view.missing == "skip" and not over_frames else view.view.missing,
+        missing="nan"
+        if view.view.missing == "skip" and reduction.over == "pixels"
+        else view.view.missing,
     )
     return view.dataset.plan(reading)

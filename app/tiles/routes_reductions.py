@@ -46,7 +46,8 @@ router = Routes(
 _MAX_BODY = 64 << 20
 _SCHEMA = {
     "description": "In short, or as an object: op is sum, mean, std, min or max, over frames (the"
-    " default) or pixels; com; or virtual, with detectors",
+    " default) or pixels; com; or virtual, with detectors: disk, annulus, rectangle, point, or"
+    " weights, a value per pixel",
     "oneOf": [{"type": "string"}, {"type": "object"}],
     "examples": [
         "com",

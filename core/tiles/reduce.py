@@ -19,17 +19,13 @@ from ..arrays import Array, Floats
 from ..errors import OptionError, ShapeError, names_hint
 from ..slices import SLICE, slices
 from ._kernels.reduce import LANES, frame_moments, pixel_moments, pixel_sums, weighted_sums
+from .detectors import ROUND, WEIGHTS_HINT, Detector, parse_detector
 from .view import check_members
 
 Op = Literal["sum", "mean", "std", "min", "max", "virtual", "com"]
 Over = Literal["frames", "pixels"]
 
 MAX_DETECTORS = 64
-_ROUND = {
-    "disk": ("a disk", ("centre", "radius")),
-    "annulus": ("an annulus", ("centre", "inner", "outer")),
-}
-"""Detectors about a centre: what messages call them, and their members."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,48 +40,17 @@ class Partial:
 
 
 @dataclass(frozen=True, slots=True)
-class Detector:
-    """A virtual detector: a region of the frame whose pixels are summed."""
-
-    kind: Literal["disk", "annulus", "rectangle", "point"]
-    centre: tuple[float, ...] = ()
-    inner: float = 0.0
-    outer: float = 0.0
-    box: tuple[tuple[int, int], ...] = ()
-
-    def weights(self, sig_shape: tuple[int, ...]) -> Floats:
-        """Return 1 for each pixel of the detector and 0 elsewhere, shape sig_shape.
-
-        A disk or annulus contains the pixels whose distance r from the centre satisfies
-        inner <= r <= outer.
-
-        Raises:
-            ShapeError: no pixel does.
-        """
-        if self.kind in {"rectangle", "point"}:
-            mask = np.zeros(sig_shape)
-            mask[tuple(slice(*pair) for pair in self.box)] = 1.0
-            return mask
-        grids = np.indices(sig_shape, np.float64)
-        squares = sum((grid - c) ** 2 for grid, c in zip(grids, self.centre, strict=True))
-        mask = np.asarray((squares >= self.inner**2) & (squares <= self.outer**2), np.float64)
-        if not mask.any():
-            radii = f"{self.inner:g} to {self.outer:g}" if self.kind == "annulus" else self.outer
-            raise ShapeError(
-                f"{_ROUND[self.kind][0]} of centre {list(self.centre)}, radius {radii} has no"
-                " pixel: their centres are at whole numbers",
-                hint="Make it larger; a point is for one pixel",
-            )
-        return mask
-
-
-@dataclass(frozen=True, slots=True)
 class Reduction:
     """A reduction request."""
 
     op: Op
     over: Over
     detectors: tuple[Detector, ...] = ()
+
+    @property
+    def fits_float32(self) -> bool:
+        """Whether weights are exact in float32."""
+        return all(detector.fits_float32 for detector in self.detectors)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -141,8 +106,8 @@ def expand_reduction(text: str, sig_shape: tuple[int, ...]) -> dict[str, Any]:
     value: Any = numbers
     if form == "rectangle":
         value = [numbers[k : k + 2] for k in range(0, len(numbers), 2)]
-    elif form in _ROUND:
-        sizes = zip(_ROUND[form][1][1:], numbers[axes:], strict=True)
+    elif form in ROUND:
+        sizes = zip(ROUND[form][1][1:], numbers[axes:], strict=True)
         value = {"centre": numbers[:axes], **dict(sizes)}
     return {"op": "virtual", "detectors": [{form: value}]}
 
@@ -156,6 +121,8 @@ def _number(part: str, text: str) -> float:
 
 def _suggest(word: str) -> str:
     """Return a hint for a word that names no reduction."""
+    if word == "weights":
+        return WEIGHTS_HINT
     hint = names_hint(_ALSO.get(word, word), (*_OPS, *_SHORT))
     for form, numbers in _SHORT.items():
         hint = hint.replace(form, f"{form}:{numbers}")
@@ -168,7 +135,7 @@ def parse_reduction(spec: Mapping[str, Any], sig_shape: tuple[int, ...]) -> Redu
     ``{"op": "sum|mean|std|min|max", "over": "frames|pixels"}``, ``{"op": "com"}``, or
     ``{"op": "virtual", "detectors": [{"disk": {"centre": [y, x], "radius": r}},
     {"annulus": {"centre", "inner", "outer"}}, {"rectangle": [[y0, y1], [x0, x1]]},
-    {"point": [y, x]}]}``.
+    {"point": [y, x]}, {"weights": {"dtype", "shape", "data": base64 of a value per pixel}}]}``.
 
     Raises:
         OptionError: a member is unknown, missing or of the wrong type.
@@ -190,90 +157,10 @@ def parse_reduction(spec: Mapping[str, Any], sig_shape: tuple[int, ...]) -> Redu
             raise OptionError("virtual needs detectors, an array of at least one")
         if len(items) > MAX_DETECTORS:
             raise OptionError(f"there are {len(items)} detectors, more than {MAX_DETECTORS}")
-        detectors = tuple(_detector(item, sig_shape) for item in items)
+        detectors = tuple(parse_detector(item, sig_shape) for item in items)
     if op == "com" and len(sig_shape) > 3:  # noqa: PLR2004
         raise ShapeError("com needs frames of up to 3 axes")
     return Reduction(op, over, detectors)  # type: ignore[arg-type]
-
-
-def _detector(item: Any, sig_shape: tuple[int, ...]) -> Detector:  # noqa: ANN401 - JSON
-    if not isinstance(item, Mapping) or len(item) != 1:
-        raise OptionError("a detector is an object with one member: its form")
-    ((kind, value),) = item.items()
-    axes = len(sig_shape)
-    if kind == "point":
-        box = tuple((i, i + 1) for i in _indices(value, axes, "point"))
-        return Detector("point", box=_inside(box, sig_shape, f"point {list(value)}"))
-    if kind == "rectangle":
-        if not isinstance(value, Sequence) or len(value) != axes:
-            raise OptionError(f"a rectangle needs [start, stop] for each of {axes} axes")
-        pairs = [_indices(pair, 2, "rectangle") for pair in value]
-        box = tuple((low, high) for low, high in pairs)
-        return Detector(
-            "rectangle", box=_inside(box, sig_shape, f"rectangle {list(map(list, box))}")
-        )
-    if kind not in _ROUND:
-        hint = names_hint(kind, (*_ROUND, "rectangle", "point"))
-        raise OptionError(f"there is no detector {kind!r}", hint=hint)
-    return _round_detector(kind, value, sig_shape)
-
-
-def _round_detector(kind: str, value: Any, sig_shape: tuple[int, ...]) -> Detector:  # noqa: ANN401 - JSON
-    name, members = _ROUND[kind]
-    if not isinstance(value, Mapping):
-        raise OptionError(f"{name} is an object with the members {', '.join(members)}")
-    check_members(value, members, name)
-    if missing := [member for member in members if member not in value]:
-        raise OptionError(f"{name} lacks {missing[0]}: its members are {', '.join(members)}")
-    centre = _numbers(value.get("centre"), len(sig_shape), f"the centre of {name}")
-    inner, outer = 0.0, 0.0
-    if kind == "disk":
-        (outer,) = _numbers([value.get("radius")], 1, "radius")
-    else:
-        inner, outer = (_numbers([value[name]], 1, name)[0] for name in members[1:])
-    if not 0 <= inner <= outer:
-        needs = f"from {inner:g} to {outer:g} has no pixels: 0 <= inner <= outer is required"
-        if kind == "disk":
-            needs = f"of radius {outer:g} has no pixels: the radius must not be negative"
-        raise OptionError(f"{name} {needs}")
-    beside = (max(-c, c - (n - 1), 0.0) for c, n in zip(centre, sig_shape, strict=True))
-    if math.hypot(*beside) > outer:
-        place = ", ".join(f"{member} {value[member]}" for member in members)
-        raise ShapeError(f"{name} of {place} is outside a frame of {list(sig_shape)}")
-    return Detector("disk" if kind == "disk" else "annulus", centre, inner, outer)
-
-
-def _numbers(values: Any, count: int, name: str) -> tuple[float, ...]:  # noqa: ANN401 - JSON
-    if not isinstance(values, Sequence) or isinstance(values, str) or len(values) != count:
-        raise OptionError(f"{name} needs {count} numbers")
-    for number in values:
-        if isinstance(number, bool) or not isinstance(number, int | float):
-            raise OptionError(f"{name} has {number!r}, which is not a number")
-        if not math.isfinite(number) or abs(number) > 1e9:  # noqa: PLR2004
-            raise OptionError(f"{name} has {number!r}, which is outside any frame")
-    return tuple(float(number) for number in values)
-
-
-def _indices(values: Any, count: int, name: str) -> tuple[int, ...]:  # noqa: ANN401 - JSON
-    """Return whole numbers: half a pixel is refused, not cut off."""
-    _numbers(values, count, name)
-    for number in values:
-        if not isinstance(number, int):
-            raise OptionError(f"{name} has {number!r}, which is not a whole number")
-    return tuple(values)
-
-
-def _inside(
-    box: tuple[tuple[int, int], ...], sig_shape: tuple[int, ...], name: str
-) -> tuple[tuple[int, int], ...]:
-    for axis, ((low, high), length) in enumerate(zip(box, sig_shape, strict=True)):
-        if low >= high:
-            hint = "Give where each axis starts and stops: [[y0, y1], [x0, x1]] or Y0,Y1,X0,X1"
-            text = f"a {name} has no pixels: axis {axis} starts at {low} and stops before {high}"
-            raise ShapeError(text, hint=hint)
-        if low < 0 or high > length:
-            raise ShapeError(f"a {name} is not inside a frame of {list(sig_shape)}")
-    return box
 
 
 class Reducer:

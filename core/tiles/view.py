@@ -300,7 +300,7 @@ def _mask(value: Any) -> Mask:  # noqa: ANN401 - JSON
     if not isinstance(value, str):
         raise OptionError("select.mask is not a string of base64")
     try:
-        bits = _from_base64(value)
+        bits = from_base64(value)
     except (binascii.Error, ValueError) as e:
         raise OptionError(
             "select.mask is not base64", hint="Send base64 of np.packbits(mask)"
@@ -310,7 +310,7 @@ def _mask(value: Any) -> Mask:  # noqa: ANN401 - JSON
     return Mask(bits)
 
 
-def _from_base64(text: str) -> bytes:
+def from_base64(text: str) -> bytes:
     """Decode base64 piece by piece.
 
     Raises:

@@ -31,8 +31,9 @@ _FOREIGN = {
     b"II*\0": "a TIFF picture",
     b"MM\0*": "a TIFF picture",
 }
-"""How files begin that people take for masks."""
+"""How files begin that people take for arrays of numpy."""
 _MASK = "--mask takes what numpy.save wrote, bool and in the shape of the scan"
+_WEIGHTS = "weights:"
 _DATASET = (
     "To register a data file below the dataset roots of the service, describe it: thalweg datasets"
     """ register '{"files": ["scan.raw"], "dtype": "<u2", "sig_shape": [256, 256]}'"""
@@ -114,7 +115,8 @@ def _check_out(args: argparse.Namespace, *endings: str) -> None:
 def _reduction_option(nargs: str | None) -> Options:
     text = (
         "sum, mean, std, min or max over the frames, com, point:Y,X, disk:Y,X,RADIUS,"
-        " annulus:Y,X,INNER,OUTER, rectangle:Y0,Y1,X0,X1, or JSON; several detectors are "
+        " annulus:Y,X,INNER,OUTER, rectangle:Y0,Y1,X0,X1, weights:FILE.npy (a value, or true or"
+        " false, per pixel of a frame), or JSON; several detectors are "
         """'{"op": "virtual", "detectors": [{"disk": {"centre": [64, 64], "radius": 20}}, """
         """{"rectangle": [[0, 32], [0, 64]]}]}'"""
     )
@@ -196,15 +198,23 @@ def _options(args: argparse.Namespace) -> ViewOptions:
 
 
 def _mask(path: Path) -> npt.NDArray[Any]:
+    mask = _load(path, _MASK)
+    if mask.dtype != np.bool_:
+        raise ValueError(f"{path} holds {mask.dtype}: {_MASK}")
+    return mask
+
+
+def _load(path: Path, wanted: str) -> npt.NDArray[Any]:
     with path.open("rb") as file:
         head = file.read(6)
     if head != np.lib.format.MAGIC_PREFIX:
         found = next((name for magic, name in _FOREIGN.items() if head.startswith(magic)), "")
-        raise ValueError(f"{path} is {found or 'no .npy file'}: {_MASK}")
-    mask: npt.NDArray[Any] = np.load(path, allow_pickle=False)
-    if mask.dtype != np.bool_:
-        raise ValueError(f"{path} holds {mask.dtype}: {_MASK}")
-    return mask
+        raise ValueError(f"{path} is {found or 'no .npy file'}: {wanted}")
+    try:
+        array: npt.NDArray[Any] = np.load(path, allow_pickle=False)
+    except ValueError as e:
+        raise ValueError(f"{path}: {e}: {wanted}") from e
+    return array
 
 
 def _tiles(args: argparse.Namespace, client: Client) -> None:
@@ -262,11 +272,16 @@ def _image(args: argparse.Namespace, client: Client) -> None:
     _check_out(args, ".png")
     dataset = client.datasets[args.dataset]
     view, options = dataset.view(**_options(args)), given(args, _PICTURES)
-    dataset.image(args.out, args.reduction and _reduction(args), view, **options)
+    dataset.image(args.out, None if args.reduction is None else _reduction(args), view, **options)
 
 
 def _reduction(args: argparse.Namespace) -> Any:  # noqa: ANN401 - JSON, or a name
-    is_json = args.reduction.lstrip().startswith("{")
+    text = args.reduction.lstrip()
+    if text.startswith(_WEIGHTS):
+        wanted = f"{_WEIGHTS} takes what numpy.save wrote, a value per pixel of a frame"
+        weights = _load(Path(text.removeprefix(_WEIGHTS)), wanted)
+        return {"op": "virtual", "detectors": [{"weights": weights}]}
+    is_json = text.startswith("{")
     example = """Such as '{"op": "mean", "over": "pixels"}'"""
     return spec_of(args.reduction, example) if is_json else args.reduction
 

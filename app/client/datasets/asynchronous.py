@@ -217,7 +217,8 @@ class AsyncDataset:
 
         Args:
             reduction: as in the contract, such as ``{"op": "mean", "over": "pixels"}``,
-                or in short: ``com``, ``disk:32,30,10``.
+                or in short: ``com``, ``disk:32,30,10``. A detector may be ``{"weights": array}``: a
+                mask, or a weight per pixel, of the shape of a frame of the view.
             view: what to reduce; everything by default.
             progress: called with how much is done, and of how much.
 

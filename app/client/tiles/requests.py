@@ -50,6 +50,8 @@ class ViewOptions(TypedDict, total=False):
     missing: Literal["skip", "zero", "nan"]
 
 
+_LONGEST_TARGET = 60_000
+"""Characters of an address; services take a request line and headers of 64 KiB."""
 _SELECTIONS = ("select", "frames", "mask", "nav", "shuffle")
 _VERBATIM = ("bin", "target_bytes", "casting", "corrections", "sync_offset", "missing")
 
@@ -285,9 +287,19 @@ def dataset_spec(spec: Mapping[str, Any] | None = None, /, **more: Any) -> dict[
 
 
 def image(ident: str, options: Mapping[str, Any]) -> Request:
-    """Ask for a picture; options that are objects become JSON."""
+    """Ask for a picture; options that are objects become JSON.
+
+    Raises:
+        ValueError: they are too long for an address.
+    """
     query = {
         name: json.dumps(plain(value)) if isinstance(value, Mapping) else value
         for name, value in options.items()
     }
-    return Request("GET", path_of("datasets", ident, "image.png") + query_of(**query))
+    target = path_of("datasets", ident, "image.png") + query_of(**query)
+    if len(target) > _LONGEST_TARGET:
+        raise ValueError(
+            "weights, or listed positions, are too long for the address of a picture: reduce them,"
+            " and draw the array"
+        )
+    return Request("GET", target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -206,7 +207,7 @@ def reduction_json(reduction: str | Mapping[str, Any]) -> str | dict[str, Any]:
 
     ``com`` is the centre of mass, ``disk:32,30,10`` a disk about the pixel (32, 30) with a radius
     of 10, ``annulus:32,30,10,20`` an annulus from a radius of 10 to 20, ``rectangle:10,40,20,50``
-    rows 10 to 39 and columns 20 to 49.
+    rows 10 to 39 and columns 20 to 49. The weights of a detector may be an array.
 
     Raises:
         TypeError: it is neither.
@@ -216,10 +217,23 @@ def reduction_json(reduction: str | Mapping[str, Any]) -> str | dict[str, Any]:
     if not isinstance(reduction, Mapping):
         raise TypeError(
             f"a reduction is a name such as 'com' or a dict, not a {type(reduction).__name__}:"
-            " frames are chosen by a view"
+            " frames are chosen by a view, pixels weighed by a detector's weights"
         )
+    reduction = dict(reduction)
+    if isinstance(detectors := reduction.get("detectors"), list | tuple):
+        reduction["detectors"] = [_with_weights(detector) for detector in detectors]
     content: dict[str, Any] = plain(reduction)
     return content
+
+
+def _with_weights(detector: Any) -> Any:  # noqa: ANN401 - as in the contract, or nearly
+    weights = detector.get("weights") if isinstance(detector, Mapping) else None
+    if weights is None or isinstance(weights, Mapping):
+        return detector
+    weights = np.asarray(weights)
+    image = {"dtype": weights.dtype.str, "shape": list(weights.shape)}
+    data = base64.b64encode(weights.tobytes()).decode()
+    return {**detector, "weights": {**image, "data": data}}
 
 
 class Results(dict[str, Array]):

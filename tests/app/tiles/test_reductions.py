@@ -28,6 +28,7 @@ from app.tokens import KeyRing, new_key
 from core.errors import CancelledError as StoppedError
 from tests.app.state.memory import MemoryStateStore
 from tests.app.tiles.desk import ViewDesk
+from tests.core.tiles.test_detectors import weights_of
 
 Array = npt.NDArray[Any]
 FRAMES = np.random.default_rng(4).integers(0, 900, (5, 6, 8, 7)).astype("<u2")
@@ -107,6 +108,14 @@ def test_sums_are_those_of_numpy(desk: Desk) -> None:
     assert np.array_equal(image, FRAMES.astype("f8").sum((0, 1)))
     values = desk.run({"op": "max", "over": "pixels"})["max"]
     assert np.array_equal(values, FRAMES.max((2, 3)))
+
+
+@pytest.mark.parametrize("dtype", ["?", "<f4", "<f8"])
+def test_no_weight_is_rounded(desk: Desk, dtype: str) -> None:
+    image = (np.random.default_rng(5).normal(size=(8, 7)) * 9).astype(dtype)
+    found = desk.run({"op": "virtual", "detectors": [weights_of(image)]})["detector_0"]
+    expected = np.einsum("abyx,yx->ab", FRAMES.astype("f8"), image.astype("f8"))
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-9)
 
 
 @pytest.mark.parametrize("view", [{}, {"bin": {"sig": 64}}, {"bin": {"nav": 2, "sig": 8}}])

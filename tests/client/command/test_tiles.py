@@ -58,6 +58,11 @@ def test_the_catalogue(
         ("reduce scan {'op':'com'} -o o.npy", "what is given is not JSON, whose names and"),
         ("tiles scan --dtype uint12 -o o.npy", "dtype is 'uint12', which is no type"),
         ("tiles scan --mask ints.npy -o o.npy", "ints.npy holds int64: --mask takes"),
+        ("reduce scan weights:objects.npy -o o.npy", "objects.npy: Object arrays cannot be loaded"),
+        (
+            "image scan weights:ones.npy -o o.png",
+            "weights, or listed positions, are too long for the",
+        ),
         ("tiles scan -o none/o.npy", "there is no directory none\n"),
         ("tiles scan -o d.npy", "d.npy is a directory: name a file in it\n"),
         ("tiles scan -o /", "/ is a directory: name a file in it\n"),
@@ -78,6 +83,8 @@ def test_what_cannot_be_is_said_in_a_sentence(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "d.npy").mkdir()
     np.save("ints.npy", np.ones((2, 3), np.int64))
+    np.save("ones.npy", np.ones((99, 99)))
+    np.save("objects.npy", np.array([None]))
     assert run(service, *args.split()) in {1, 2}
     assert f"thalweg: {said}" in capsys.readouterr().err
 

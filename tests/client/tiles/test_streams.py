@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,20 @@ def test_reductions_in_short_are_left_to_the_service() -> None:
     assert reduction_json({"op": "sum"}) == {"op": "sum"}
     with pytest.raises(TypeError, match="not a list"):
         reduction_json([1])  # type: ignore[arg-type]
+
+
+def test_weights_of_detectors_may_be_arrays() -> None:
+    image = np.arange(6, dtype=">i2").reshape(2, 3)
+    disk = {"disk": {"centre": [1, 2], "radius": 1}}
+    given = [disk, {"weights": image}, {"weights": image.tolist()}]
+    content: Any = reduction_json({"op": "virtual", "detectors": given})
+    first, second, third = content["detectors"]
+    described = second["weights"]
+    assert first == disk
+    assert (described["dtype"], described["shape"]) == (">i2", [2, 3])
+    assert base64.b64decode(described["data"]) == image.tobytes()
+    assert third["weights"]["shape"] == [2, 3]
+    assert reduction_json(content) == content
 
 
 def test_numpy_takes_no_handle_for_an_array(scan: Dataset) -> None:

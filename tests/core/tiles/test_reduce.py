@@ -244,6 +244,7 @@ def test_reductions_in_short(text: str, spec: dict[str, Any]) -> None:
         ("disk:5,7", "point takes 2"),
         ("point:5.5,7", "5.5, which is not a whole number"),
         ("frame:5,7", "there is no detector 'frame'"),
+        ("weights:spots.npy", 'Such as {"weights": {"dtype"'),
     ],
 )
 def test_what_is_wrong_with_a_reduction_in_short(text: str, said: str) -> None:
