@@ -49,6 +49,7 @@ first paragraph of each docstring at ``/problems/<code>``.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from functools import partial
@@ -56,6 +57,12 @@ from typing import Any, ClassVar
 
 _LONGEST = 80
 """Characters of a name that are compared: names come from anybody."""
+
+
+def shown(value: object) -> str:
+    """Return a JSON value for a message, shortened: callers wrote null and true, not None."""
+    is_word = value is None or isinstance(value, bool)
+    return json.dumps(value) if is_word else f"{value!r:.80}"
 
 
 def names_hint(name: str, known: Iterable[str]) -> str:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from app.errors import InvalidOptionError, ServiceError
-from core.errors import CoreError, names_hint
+from core.errors import CoreError, names_hint, shown
 from core.tiles.recording import Axis, Hints
 from core.tiles.view import MAX_DIMS, parse_dtype
 
@@ -285,7 +285,7 @@ def _string(spec: Mapping[str, Any], name: str, subject: str = "a string") -> st
     if value == "":
         raise _invalid(name, "is empty", f"Omit {name}, or write it out")
     if not isinstance(value, str | None):
-        raise _invalid(name, f"is {value!r:.80}, not {subject}")
+        raise _invalid(name, f"is {shown(value)}, not {subject}")
     return value
 
 
@@ -314,14 +314,14 @@ def _number(spec: Mapping[str, Any], name: str, minimum: int) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= _MAX_NUMBER:
-        raise _invalid(name, f"is {value!r}, not an integer of at least {minimum}")
+        raise _invalid(name, f"is {shown(value)}, not an integer of at least {minimum}")
     return value
 
 
 def _flag(spec: Mapping[str, Any], name: str) -> bool:
     value = spec.get(name, False)
     if not isinstance(value, bool):
-        raise _invalid(name, f"is {value!r}, not true or false")
+        raise _invalid(name, f"is {shown(value)}, not true or false")
     return value
 
 
@@ -330,10 +330,10 @@ def _shape(spec: Mapping[str, Any], name: str) -> tuple[int, ...] | None:
     if value is None:
         return None
     if isinstance(value, str) or not isinstance(value, Sequence) or not 1 <= len(value) <= MAX_DIMS:
-        raise _invalid(name, f"is {value!r}, not an array of 1 to {MAX_DIMS} lengths")
+        raise _invalid(name, f"is {shown(value)}, not an array of 1 to {MAX_DIMS} lengths")
     for item in value:
         if isinstance(item, bool) or not isinstance(item, int) or item < 1:
-            raise _invalid(name, f"contains {item!r}, which is not a length")
+            raise _invalid(name, f"contains {shown(item)}, which is not a length")
     if math.prod(value) > _MAX_NUMBER:
         raise _invalid(name, f"has more than {_MAX_NUMBER} positions")
     return tuple(value)
@@ -365,13 +365,13 @@ def _real(item: Mapping[str, Any], axis: str, name: str, default: float) -> floa
         number = math.nan
     if not math.isfinite(number):
         hint = f'Such as "{name}": 0.5, "unit": "nm"'
-        raise _invalid(f"{axis}.{name}", f"is {value!r:.80}, not a finite number", hint)
+        raise _invalid(f"{axis}.{name}", f"is {shown(value)}, not a finite number", hint)
     return number
 
 
 def _check_members(item: Any, known: frozenset[str], name: str) -> None:  # noqa: ANN401 - JSON
     if not isinstance(item, Mapping):
-        raise _invalid(name, f"is {item!r:.80}, not an object", f"Use {', '.join(sorted(known))}")
+        raise _invalid(name, f"is {shown(item)}, not an object", f"Use {', '.join(sorted(known))}")
     if unknown := sorted(set(item) - known):
         hint = names_hint(unknown[0], sorted(known))
         raise _invalid(name, f"has no member {unknown[0][:80]!r}", hint)

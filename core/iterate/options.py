@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import PipelineError, names_hint
+from ..errors import PipelineError, names_hint, shown
 from ..rng import MAX_SEED, Key, derive
 from .base import MAX_ITEMS, Field, Schema
 
@@ -23,7 +23,7 @@ def whole(name: str, value: object, low: int, high: int) -> int:
         PipelineError: the value is anything else, such as True or 1.0.
     """
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise refuse(f"{name} is {value!r}", f"A whole number from {low} to {high}.", name)
+        raise refuse(f"{name} is {shown(value)}", f"A whole number from {low} to {high}.", name)
     return value
 
 
@@ -43,7 +43,7 @@ def one_of(name: str, value: object, choices: Collection[str]) -> str:
         PipelineError: the value is not among them.
     """
     if not isinstance(value, str) or value not in choices:
-        raise refuse(f"{name} is {value!r}", f"One of {', '.join(sorted(choices))}.", name)
+        raise refuse(f"{name} is {shown(value)}", f"One of {', '.join(sorted(choices))}.", name)
     return value
 
 
@@ -126,7 +126,7 @@ class Args:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise refuse(f"{name} is {_found(value)}", "Give a number.")
         if not abs(value) <= sys.float_info.max:
-            raise refuse(f"{name} is {value!r}", "Give a finite number.")
+            raise refuse(f"{name} is {shown(value)}", "Give a finite number.")
         return value
 
     def text(self, name: str, default: str | None = None) -> str:
@@ -152,8 +152,8 @@ class Args:
             dtype = np.dtype(value)
         except TypeError as error:
             raise refuse(
-                f"dtype is {value!r}", "Give a numpy dtype of numbers, such as f4."
+                f"dtype is {shown(value)}", "Give a numpy dtype of numbers, such as f4."
             ) from error
         if dtype.kind not in NUMBERS:
-            raise refuse(f"dtype is {value!r}", "Give a numpy dtype of numbers, such as f4.")
+            raise refuse(f"dtype is {shown(value)}", "Give a numpy dtype of numbers, such as f4.")
         return dtype

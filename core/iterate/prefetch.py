@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from ..errors import OptionError, StateError
+from ..errors import OptionError, StateError, shown
 
 T = TypeVar("T")
 SavedState = dict[str, Any]
@@ -115,7 +115,7 @@ class Prefetch(Iterator[T], Generic[T]):
         value: object = depth
         if not isinstance(value, int) or value < 1:
             hint = "Read at least 1 item ahead: a whole number."
-            raise OptionError(f"depth is {value!r}", hint=hint)
+            raise OptionError(f"depth is {shown(value)}", hint=hint)
         self._source = source
         self._depth = depth
         self._state: SavedState | None = None

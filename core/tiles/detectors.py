@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ..arrays import Array, Floats
-from ..errors import OptionError, ShapeError, names_hint
+from ..errors import OptionError, ShapeError, names_hint, shown
 from .view import check_members, from_base64, parse_dtype
 
 ROUND = {
@@ -177,9 +177,9 @@ def _numbers(values: Any, count: int, name: str) -> tuple[float, ...]:  # noqa: 
         raise OptionError(f"{name} needs {count} numbers")
     for number in values:
         if isinstance(number, bool) or not isinstance(number, int | float):
-            raise OptionError(f"{name} has {number!r}, which is not a number")
+            raise OptionError(f"{name} has {shown(number)}, which is not a number")
         if not math.isfinite(number) or abs(number) > 1e9:  # noqa: PLR2004
-            raise OptionError(f"{name} has {number!r}, which is outside any frame")
+            raise OptionError(f"{name} has {shown(number)}, which is outside any frame")
     return tuple(float(number) for number in values)
 
 
@@ -188,7 +188,7 @@ def _indices(values: Any, count: int, name: str) -> tuple[int, ...]:  # noqa: AN
     _numbers(values, count, name)
     for number in values:
         if not isinstance(number, int):
-            raise OptionError(f"{name} has {number!r}, which is not a whole number")
+            raise OptionError(f"{name} has {shown(number)}, which is not a whole number")
     return tuple(values)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ..arrays import Array, Floats
-from ..errors import OptionError, ShapeError, names_hint
+from ..errors import OptionError, ShapeError, names_hint, shown
 from ..slices import SLICE, slices
 from ._kernels.reduce import LANES, frame_moments, pixel_moments, pixel_sums, weighted_sums
 from .detectors import ROUND, WEIGHTS_HINT, Detector, parse_detector
@@ -149,7 +149,7 @@ def parse_reduction(spec: Mapping[str, Any], sig_shape: tuple[int, ...]) -> Redu
     check_members(spec, sorted(known), f"a reduction {op!r}")
     over = spec.get("over", "frames" if "over" in known else "pixels")
     if over not in get_args(Over):
-        raise OptionError(f"over is {over!r}", hint=names_hint(str(over), get_args(Over)))
+        raise OptionError(f"over is {shown(over)}", hint=names_hint(str(over), get_args(Over)))
     detectors: tuple[Detector, ...] = ()
     if op == "virtual":
         items = spec.get("detectors")

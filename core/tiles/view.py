@@ -19,7 +19,7 @@ import numpy as np
 
 from ..arrays import Indices, Integers
 from ..budget import current
-from ..errors import OptionError, SelectionError, ShapeError, names_hint
+from ..errors import OptionError, SelectionError, ShapeError, names_hint, shown
 
 Casting = Literal["safe", "wrap", "clip"]
 Missing = Literal["skip", "zero", "nan"]
@@ -392,11 +392,11 @@ def check_members(spec: Mapping[str, Any], known: Collection[str], name: str) ->
 
 def _integer(value: Any, name: str, minimum: int, maximum: int = _MOST) -> int:  # noqa: ANN401 - JSON
     if isinstance(value, bool):
-        raise OptionError(f"{name} is {value!r}, not a whole number")
+        raise OptionError(f"{name} is {shown(value)}, not a whole number")
     try:
         number = operator.index(value)
     except TypeError:
-        raise OptionError(f"{name} is {value!r}, not a whole number") from None
+        raise OptionError(f"{name} is {shown(value)}, not a whole number") from None
     if not minimum <= number <= maximum:
         most = "" if maximum == _MOST else f" and at most {maximum}"
         raise OptionError(f"{name} is {number}, but must be at least {minimum}{most}")
@@ -409,11 +409,13 @@ def _optional(value: Any, name: str, minimum: int) -> int | None:  # noqa: ANN40
 
 def _boolean(value: Any, name: str) -> bool:  # noqa: ANN401 - JSON
     if not isinstance(value, bool):
-        raise OptionError(f"{name} is {value!r}, not true or false")
+        raise OptionError(f"{name} is {shown(value)}, not true or false")
     return value
 
 
 def _choice(value: Any, name: str, choices: tuple[Any, ...]) -> Any:  # noqa: ANN401 - JSON
     if not isinstance(value, str) or value not in choices:
-        raise OptionError(f"{name} is {value!r}", hint=names_hint(str(value), map(str, choices)))
+        raise OptionError(
+            f"{name} is {shown(value)}", hint=names_hint(str(value), map(str, choices))
+        )
     return value

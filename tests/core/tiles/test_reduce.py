@@ -197,7 +197,7 @@ def test_results_over_pixels_are_copied_once_and_some_at_a_time() -> None:
         ({"rectangle": [[9, 3], [0, 5]]}, "no pixels: axis 0 starts at 9 and stops before 3"),
         ({"rectangle": [[0, 3], [5, 5]]}, "no pixels: axis 1 starts at 5 and stops before 5"),
         ({"annulus": {"centre": [1, 1], "outer": 3}}, "an annulus lacks inner: its members are"),
-        ({"annulus": {"centre": [1, 1], "inner": None, "outer": 3}}, "inner has None, which"),
+        ({"annulus": {"centre": [1, 1], "inner": None, "outer": 3}}, "inner has null, which"),
         ({"disk": {"centre": [1, 1]}}, "a disk lacks radius"),
         ({"disk": {"centre": [1, 1], "radius": -5}}, "a disk of radius -5 has no pixels: the"),
     ],
