@@ -32,6 +32,7 @@ def describe_briefly(run: RunRecord, streams: int) -> dict[str, Any]:
     """Describe a run in a list, with the number of its streams."""
     return {
         "id": run.id,
+        "label": run.spec.get("label"),
         "perspective": run.spec["perspective"],
         "reports": list(run.spec["reports"]),
         "state": run.state,

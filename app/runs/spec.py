@@ -82,11 +82,14 @@ class RunBody(BaseModel):
     inputs: dict[InputName, str] = Field({}, description="Digests of auxiliary files, by name")
     options: NewRunOptions = Field(default_factory=lambda: NewRunOptions.model_validate({}))
     days: float | None = given("Lifetime after the last change, in days", gt=0, le=MAX_DAYS)
+    label: str | None = given("What people call the run; routes take its id", max_length=200)
 
     @model_validator(mode="after")
     def _once(self) -> RunBody:
         if twice := [name for name, count in Counter(self.reports).items() if count > 1]:
             raise ValueError(f"reports names {twice[0]} twice")
+        if self.label is not None and not (self.label.strip() and self.label.isprintable()):
+            raise ValueError("label is blank, or has characters that are not printable")
         return self
 
 
@@ -103,6 +106,7 @@ class RunAnswer(BaseModel):
     """A run."""
 
     id: str
+    label: str | None
     perspective: str
     reports: list[str]
     inputs: dict[str, str]
@@ -241,12 +245,14 @@ class RunSpec:
         reports: names of the requested reports.
         options: see ``RunOptions``.
         inputs: digests of auxiliary files, by name.
+        label: what people call it, or None.
     """
 
     perspective: str
     reports: tuple[str, ...]
     options: RunOptions
     inputs: Mapping[str, str]
+    label: str | None = None
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> tuple[Self, float | None]:
@@ -262,16 +268,17 @@ class RunSpec:
             raise invalid(e) from e
         reports, options = [REPORTS[name] for name in body.reports], body.options
         check_options(reports, read_run_options(options), options.model_fields_set)
-        return cls(body.perspective, tuple(body.reports), body.options, dict(body.inputs)), (
-            body.days
-        )
+        inputs = dict(body.inputs)
+        spec = cls(body.perspective, tuple(body.reports), body.options, inputs, body.label)
+        return spec, body.days
 
     @classmethod
     def of(cls, run: RunRecord) -> Self:
         """Return the spec of a stored run, with the inputs bound to it by now."""
         spec = run.spec
         options = RunOptions.model_validate(spec["options"])
-        return cls(spec["perspective"], tuple(spec["reports"]), options, run.inputs)
+        reports, label = tuple(spec["reports"]), spec.get("label")
+        return cls(spec["perspective"], reports, options, run.inputs, label)
 
     def to_json(self) -> dict[str, Any]:
         """Return the canonical form, without the inputs."""
@@ -279,6 +286,7 @@ class RunSpec:
             "perspective": self.perspective,
             "reports": list(self.reports),
             "options": self.options.model_dump(exclude_none=True),
+            **({} if self.label is None else {"label": self.label}),
         }
 
     @property

@@ -49,6 +49,7 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
         **arguments.REPORTS,
         **_CREATE_OPTIONS,
         "--days D": ("lifetime after the last change", float),
+        "--label TEXT": "what people call the run: its model and portfolio, say",
         "--idempotency-key TEXT": "of this creation: the same one gives the same run, on whatever"
         " machine",
     }
@@ -128,6 +129,7 @@ def _create(args: argparse.Namespace, client: Client) -> None:
         args.report,
         inputs=inputs,
         days=args.days,
+        label=args.label,
         key=args.idempotency_key,
         **options,
     )
@@ -195,7 +197,9 @@ def _progress(run: Run, streams: Sequence[Stream]) -> list[str]:
 def _described(run: Run) -> str:
     problem = f": {run.problem.get('detail')}" if run.problem else ""
     reports = ",".join(run.document.get("reports", ()))
-    return f"{run.id}  {run.state}{problem}  {run.document.get('perspective', '')}  {reports}"
+    perspective, label = run.document.get("perspective", ""), run.document.get("label")
+    text = f"{run.id}  {run.state}{problem}  {perspective}  {reports}"
+    return f"{text}  {label}" if label else text
 
 
 def _list(_args: argparse.Namespace, client: Client) -> None:

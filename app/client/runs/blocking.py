@@ -60,13 +60,14 @@ class Runs(Calls):
     Whatever is called ``run`` here is the id of a run, or what ``create`` returned.
     """
 
-    def create(
+    def create(  # noqa: PLR0913 - each is a choice of the caller
         self,
         perspective: requests.Perspective,
         reports: str | Sequence[str],
         *,
         inputs: Mapping[str, InputLike] | None = None,
         days: float | None = None,
+        label: str | None = None,
         key: str | None = None,
         **options: Unpack[RunOptions],
     ) -> Run:
@@ -78,6 +79,7 @@ class Runs(Calls):
             inputs: by name, such as ``{"occurrence": Path("occurrence.bin")}``: digests, or a
                 Path or bytes, which are stored first.
             days: lifetime after the last change; the server's default without.
+            label: what people call the run.
             key: of this creation: every call with this key returns the same run, on whatever
                 machine. A new one without.
             **options: of the contract, see RunOptions.
@@ -94,6 +96,8 @@ class Runs(Calls):
             if not isinstance(days, int | float):
                 raise TypeError(f"days must be a number, not {days!r}")
             spec["days"] = days
+        if label is not None:
+            spec["label"] = label
         return self._run(requests.create_run(spec, key or str(uuid4())))
 
     def _run(self, request: Request) -> Run:

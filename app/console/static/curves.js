@@ -62,10 +62,10 @@ const without = (run) => list("runs").filter((each) => each !== run).join(",");
 const runs = () => [own, ...list("runs").filter((run) => run !== own)].slice(0, MOST_RUNS);
 
 // How people tell runs: what of, when, how much.
-const title = ({ id, perspective, created, streams }) => `${short(id)} · ${perspective}, ${created.slice(0, 16).replace("T", " ")}, ${streams} ${streams === 1 ? "stream" : "streams"}`;
+const title = ({ id, label, perspective, created, streams }) => `${label ?? short(id)} · ${perspective}, ${created.slice(0, 16).replace("T", " ")}, ${streams} stream${streams > 1 ? "s" : ""}`;
 const titleOf = ({ described }) => title({ ...described, streams: Object.values(described.streams).reduce((a, b) => a + b) });
-const others = []; // runs that are done, as far as they were listed
-let next = ""; // the id after which there are more; null if there are none
+const others = []; // runs that are done, as far as listed
+let next = ""; // the id after which there are more, or null
 const chooser = find("#lay-over");
 
 async function listRuns() {

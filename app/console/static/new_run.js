@@ -34,14 +34,16 @@ function spec() {
     reports: chosen().map((box) => box.value),
     options,
     ...(days && { days: Number(days) }),
+    label: form.elements.label.value.trim() || undefined,
   };
 }
 
-// The same key for the same form: an answer that was lost creates no second run.
-let key = crypto.getRandomValues(new Uint32Array(4)).join("-");
+// The same key for the same form: a lost answer creates no second run.
+const draw = () => crypto.getRandomValues(new Uint32Array(4)).join("-");
+let key = draw();
 
 form.addEventListener("input", () => {
-  key = crypto.getRandomValues(new Uint32Array(4)).join("-");
+  key = draw();
   adapt();
 });
 form.addEventListener("submit", async (event) => {

@@ -55,6 +55,13 @@ def test_a_list_is_of_one_state_and_says_how_many_partitions_there_will_be(place
     assert "There are no failed runs." in page(place, "/console/runs?state=failed")
 
 
+def test_labels_are_shown_as_text(place: Service) -> None:
+    path = Uploader(place, label="<b>flood</b>").path
+    for text in (page(place, "/console/runs"), page(place, f"/console{path.removeprefix('/v1')}")):
+        assert "&lt;b&gt;flood&lt;/b&gt;" in text
+        assert "<b>flood" not in text
+
+
 def test_a_state_that_there_is_not_is_refused(place: Service) -> None:
     assert place.get("/console/runs?state=gone").status == 422
 

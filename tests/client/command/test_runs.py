@@ -200,7 +200,8 @@ def test_a_key_names_a_run_on_every_machine(
 ) -> None:
     for _ in range(2):
         created = ("--perspective", "gul", "--report", "melt", "--idempotency-key", "analysis 7")
-        assert run(service, "create", *created) == 0
+        assert run(service, "create", *created, "--label", "flood v3") == 0
+    assert service.run.spec["label"] == "flood v3"
     assert service.run.keys == ['"analysis 7"'] * 2
     assert capsys.readouterr().out.splitlines() == [RUN, RUN]
 

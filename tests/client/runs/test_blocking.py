@@ -25,7 +25,7 @@ def test_a_run_is_created_with_its_inputs(
     (tmp_path / "occurrence.bin").write_bytes(b"when")
     inputs: dict[str, Any] = {"occurrence": tmp_path / "occurrence.bin", "periods": "abc"}
     run = client.runs.create(
-        "gul", ["aal"], inputs=inputs, days=3, partitions=2, return_periods=[5]
+        "gul", ["aal"], inputs=inputs, days=3, label="flood", partitions=2, return_periods=[5]
     )
     (digest,) = service.inputs
     assert run == Run(RUN, "uploading", None, service.run.json())
@@ -35,6 +35,7 @@ def test_a_run_is_created_with_its_inputs(
         "inputs": {"occurrence": digest, "periods": "abc"},
         "options": {"partitions": 2, "return_periods": [5]},
         "days": 3,
+        "label": "flood",
     }
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"partition": 2}, r"no option partition\. Did you mean partitions\?"),

@@ -41,6 +41,22 @@ def test_a_run_says_what_it_lacks_and_inputs_are_bound_to_it(service: Service) -
     assert answer.status == 201
 
 
+def test_a_label_is_for_people_and_stays(service: Service) -> None:
+    up = Uploader(service, reports=["melt", "ept"], label="flood 2026, ∆ v3")
+    assert Uploader(service).describe()["label"] is None
+    up.upload(stream())
+    body = json.dumps({"options": {"no_of_periods": 9, "return_periods": [5]}}).encode()
+    assert up.ask("PUT", f"{up.path}/inputs/occurrence?no_of_periods=9", b"1,1,1\n").status == 201
+    assert up.ask("POST", f"{up.path}/seal", body).status in {200, 202}
+    assert up.describe()["options"]["return_periods"] == [5]
+    assert up.describe()["label"] == "flood 2026, ∆ v3"
+    listed = up.ask("GET", "/v1/runs").json()["runs"]
+    assert {run["label"] for run in listed} == {"flood 2026, ∆ v3", None}
+    for text in (" ", "a\nb", "\x1b[2J", ""):
+        found = is_problem(create(service, RUN | {"label": text}), "option", 422)
+        assert "label" in found["detail"]
+
+
 def test_an_option_at_the_top_of_a_body_is_told_where_it_belongs(service: Service) -> None:
     answer = create(service, RUN | {"return_periods": [100]})
     found = is_problem(answer, "option", 422, option="return_periods")
@@ -154,6 +170,8 @@ def test_options_are_those_of_posts(service: Service) -> None:
         ({"options": {"quantiles": [0.5, True]}}, "options.quantiles.1"),
         ({"days": -1}, "days"),
         ({"days": True}, "days"),
+        ({"label": "x" * 201}, "label"),
+        ({"label": 7}, "label"),
         ({"inputs": {"quantiles": "short"}}, "quantiles"),
         ({"inputs": {"occurence": "0" * 32}}, "inputs.occurence"),
     ],
