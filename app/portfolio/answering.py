@@ -8,7 +8,7 @@ occurrence that a programme is applied to. So another programme, as of a slider,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
@@ -136,7 +136,7 @@ class Answers:
         prepared = self._prepared(request, sets)
         layered = None
         if query.programme is not None:
-            layered = self._layered(request, prepared, sets)
+            layered = self._layered(replace(request, query=query.of_parts), sets)
             notes += notes_of(layered.recoveries.programme)
             notes += notes_on(layered.recoveries)
             notes += idle(layered.recoveries.programme, layered.subject)
@@ -226,9 +226,9 @@ class Answers:
         found: T = self.prepared.get((kind, request.subject), measured)
         return found
 
-    def _layered(self, request: Asked, prepared: Prepared, sets: Sequence[OpenSet]) -> Layered:
+    def _layered(self, request: Asked, sets: Sequence[OpenSet]) -> Layered:
         """Run the programme over all groups."""
-        grouping, whole = prepared
+        grouping, whole = self._prepared(request, sets)
         programme = read_programme(request.query, sets)
         perils = read_perils(request.query.perils, programme, whole.joint)
         check_hours(request.query, programme, sets)

@@ -99,11 +99,14 @@ def read_programme(query: Query, sets: Sequence[OpenSet]) -> Programme:
                 fault = "which have no insured values"
             raise InvalidOptionError(
                 f"{layer.place} has terms of risks, {fault}",
-                hint=f'Give {{"group_by": ["{SUMMARY}"]{values}}}, of a loss set of risks',
+                hint=f'Give {{"group_by": ["{SUMMARY}"]{values}}}, of a loss set of risks; or'
+                f" {SUMMARY} as programme_by, for the whole",
                 option="programme",
             )
         if layer.scope and not query.group_by:
             label, hint = layer.scope[0], _grouped(layer.scope[0], sets)
+            if query.report != "contributions":
+                hint += "; or give it as programme_by, for the whole"
             fault = f"{layer.place}.Scope has {label!r}, and losses are those of one group"
             raise InvalidOptionError(fault, hint=hint, option="programme")
     if query.insured_value is not None and all(layer.kind != "SS" for layer in programme.layers):

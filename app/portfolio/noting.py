@@ -140,7 +140,7 @@ def _with_loss(names: Sequence[str], numbers: Int32s, owners: Int32s | None = No
 def _unlike(query: Query, sets: Sequence[OpenSet]) -> Iterator[str]:
     """Say which labels of several sets are nearly alike, where losses are told apart by them."""
     infos = [each.info.columns for each in sets if each.info is not None]
-    names = [*query.group_by, *query.filter.dimensions, *query.filter.exclude]
+    names = [*query.group_by, *query.programme_by, *query.filter.dimensions, *query.filter.exclude]
     for name in dict.fromkeys(names) if len(infos) > 1 else ():
         columns = [columns[name] for columns in infos if name in columns]
         yield from apart_notes(name, np.concatenate(columns)) if columns else ()

@@ -125,6 +125,12 @@ class Query(BaseModel):
         "As of reports of runs; without, weight where periods have weights, else count"
     )
     programme: dict[str, Any] | None = given("Reinsurance programme, for layers and net losses")
+    programme_by: list[str] = Field(
+        [],
+        max_length=16,
+        description=f"Dimensions, or {SUMMARY}, that the programme's layers tell apart, for an"
+        " answer of the whole; those of group_by without",
+    )
     perils: dict[str, Events] = Field(
         {}, description="Events of each peril, for ReinsPeril and hours clauses"
     )
@@ -148,6 +154,11 @@ class Query(BaseModel):
     def pairing_seed(self) -> int:
         """What pairs the periods of several catalogues."""
         return next((p.pairing_seed for p in self.loss_sets if p.pairing_seed is not None), 0)
+
+    @property
+    def of_parts(self) -> Query:
+        """The question about the groups that the programme applies to."""
+        return self.model_copy(update={"group_by": self.programme_by or self.group_by})
 
     @classmethod
     def parse(cls, values: Mapping[str, Any]) -> Query:
@@ -177,6 +188,7 @@ USES: Mapping[str, Sequence[str]] = {
     "of": _GROUPS,
     **dict.fromkeys(("programme", "perils"), (*_GROUPS, "layers", "recoveries")),
     "insured_value": (*_GROUPS, "layers", "recoveries"),
+    "programme_by": (*_ROLLED, "uncertainty", "layers", "recoveries"),
     **dict.fromkeys(("band", "leave_one_out"), ("contributions",)),
     **dict.fromkeys(("seed", "tolerance", "confidence"), ("uncertainty",)),
 }
@@ -188,6 +200,7 @@ def _contradictions(query: Query) -> Iterator[tuple[str, str, str | None]]:
     for name, values in (
         ("loss_sets", [part.id for part in query.loss_sets]),
         ("group_by", query.group_by),
+        ("programme_by", query.programme_by),
         ("return_periods", query.return_periods or []),
     ):
         if len(set(values)) < len(values):
@@ -249,11 +262,16 @@ def _of_programme(query: Query, names: Container[str]) -> Iterator[tuple[str, st
             yield "programme", f"{subject} needs a programme", 'Give {"layers": […]}'
         if query.perils:
             yield "perils", "perils need a programme", 'Give {"layers": […]}, or leave them out'
+        if query.programme_by:
+            yield "programme_by", "programme_by needs a programme", 'Give {"layers": […]}'
         if query.insured_value is not None:
             yield "insured_value", "insured values are for a programme", "Give one, or leave it out"
     elif not alone and query.report != "summary" and "of" not in names:
         fault = f"a programme does not tell which losses {query.report} are of"
         yield "of", fault, 'Give "of": "gross", "net" or "ceded"'
+    if query.programme_by and query.group_by:
+        fault = "with programme_by the answer is of the whole, and group_by has groups"
+        yield "group_by", fault, "Leave one out: without programme_by, layers tell groups apart"
 
 
 _MEMBERS: Mapping[tuple[str, ...], type[BaseModel]] = {

@@ -197,13 +197,17 @@ def cells_of(
     Args:
         losses: occurrence by occurrence, of all parts; rows may be 0.
         parts: of each row; empty if there is one.
-        groups: number of parts.
+        groups: number of parts; or 1, to add up those that ``parts`` tell apart.
         joined: occurrence with which each row counts as one in the largest loss; None if that is
             its own.
 
     Raises:
         WorkStoppedError: they do not fit, or nobody waits for the result.
     """
+    if groups == 1 and parts.any():
+        # An occurrence is a row of each part, which the largest loss has to take as one.
+        joined = losses.occurrences if joined is None else joined
+        parts = parts[:0]
     current().hold(_NETTING, _CELL_BYTES * min(len(losses.losses), groups * len(losses.periods)))
     with Scope(_NETTING, _ROW_BYTES * len(losses.losses)):
         cells = np.repeat(np.arange(len(losses.periods)), np.diff(losses.starts))

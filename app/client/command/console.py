@@ -45,6 +45,7 @@ _JSON = tuple(
         (r'\{"currency": "(\w+)"\}', r"--currency \1"),
         (r'"of": "(\w+)"', r"--of \1"),
         (r'\{"group_by": \["([^"]+)"\]\}?', r"--group-by \1"),
+        (r"\bprogramme_by\b", "--programme-by"),
         (r', "insured_value": …\}', " --insured-value NAME"),
     )
 )

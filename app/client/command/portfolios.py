@@ -103,6 +103,7 @@ _PRICE: Options = {
 }
 _QUERY: Options = {
     **_PRICE,
+    "--programme-by LIST": ("what layers tell apart, for losses of the whole", names),
     "--return-periods LIST": ("such as 250,100,50", _years),
     "--table NAME": "the one to write of several, such as ept, or keys",
     "--curves LETTERS": "of ept and psept (default FfSsMm)",

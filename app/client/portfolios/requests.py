@@ -57,6 +57,7 @@ class QueryOptions(TypedDict, total=False):
     blend: Mapping[str, float]
     filter: Mapping[str, Any]
     group_by: Sequence[str]
+    programme_by: Sequence[str]
     curves: str
     return_periods: Sequence[int]
     tvar: str

@@ -318,29 +318,27 @@ async function draw({ moves = false } = {}) {
     await Promise.all(ids.map((id) => (moves && sets.has(id)) || learn(id, signal)));
     offerGroups(ids);
     const programme = layers.length ? { programme: { layers }, of: "net" } : null, byPart = programme && isByPart();
+    const net = (asked) => programme && asked && { ...asked, ...programme, ...(byPart && !asked.group_by && { programme_by: [group] }) };
     if (byPart && !group) throw new Error("The programme has terms of parts of the losses (a Scope), or of each risk: choose under “Parts” by what the losses are grouped.");
-    const prices = byPart && { report: "layers", group_by: [group], programme: { layers } };
     const curves = { report: "summary", curves: "Ff", return_periods: years() };
     const seen = moves ? { curves: ["f", "F"].filter((_letter, k) => types().some((type) => (type > 2) === (k > 0))).join(""), return_periods: years(FEWER) } : curves;
     find("busy").textContent = "Computing …";
     const gross = await told(curves);
     most = Math.max(1, ...gross.ept.map((row) => row.Loss));
-    const net = programme && await told(prices || { ...curves, ...seen, ...programme });
-    if (byPart) notes.add("Curves and averages are gross: what is left of each part stands under “Parts”.");
-    drawCurves(gross, byPart ? null : net, seen.return_periods);
-    drawPriced(net);
+    const left = programme && await told(net({ ...curves, ...seen }));
+    drawCurves(gross, left, seen.return_periods);
+    drawPriced(left);
     drawLayers();
     find("chart").dataset.of = JSON.stringify(layers);
     find("saves").hidden = moves;
     if (!moves) {
       const [ept, aal] = ["ept", "aal"].map((name) => ({ ...curves, table: name }));
       const parts = group && { ...wanted(group), table: state.get("part") ? "contributions" : "aal" };
-      const net = (asked) => programme && asked && { ...asked, ...programme }, whole = (asked) => !byPart && net(asked);
-      drawSaves({ curves: ept, "curves, net": whole(ept), averages: aal, "averages, net": whole(aal), prices: prices || net({ ...curves, table: "layers" }), parts, "parts, net": net(parts) });
+      drawSaves({ curves: ept, "curves, net": net(ept), averages: aal, "averages, net": net(aal), prices: net({ ...curves, table: "layers" }), parts, "parts, net": net(parts) });
     }
     if (!moves && group) {
       const all = await told(wanted(group));
-      drawParts(all, programme && await told({ ...wanted(group), ...programme }), group);
+      drawParts(all, programme && await told(net(wanted(group))), group);
     } else if (!group) find("parts").replaceChildren();
     find("notes").replaceChildren(...[...notes].map((note) => make("p", { class: "note" }, note)));
     section.classList.remove("earlier");

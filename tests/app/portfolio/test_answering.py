@@ -205,6 +205,67 @@ def test_a_layer_may_cover_some_groups_and_net_losses_are_those_of_each(desk: De
     assert means(rows_of(alone, "aal"))[1] == pytest.approx(net[2])
 
 
+def periods_of(answer: httpx.Response) -> dict[tuple[int, int], tuple[float, float]]:
+    """Sum and largest occurrence, by period and sample."""
+    rows = rows_of(answer, "plt")
+    assert {row["SummaryId"] for row in rows} <= {1}
+    return {(row["Period"], row["SampleId"]): (row["Loss"], row["MaxLoss"]) for row in rows}
+
+
+@pytest.mark.parametrize("of", ["net", "ceded"])
+def test_the_whole_is_net_of_layers_that_cover_some_groups(desk: Desk, of: str) -> None:
+    asked = {"programme": SCOPED, "programme_by": ["Region"], "float_width": 8, "of": of}
+    found = periods_of(desk.ask(report="periods", **asked))
+    wholes: dict[tuple[int, int], dict[int, float]] = {}
+    for (group, period, sample, row), loss in oracle.by_occurrence([Book().whole(REGIONS)]).items():
+        ceded = layered([loss]) if group == 1 else 0.0
+        of_rows = wholes.setdefault((period, sample), {})
+        of_rows[row] = of_rows.get(row, 0.0) + (ceded if of == "ceded" else loss - ceded)
+    expected = {
+        cell: (math.fsum(rows.values()), max(rows.values()))
+        for cell, rows in wholes.items()
+        if any(rows.values())
+    }
+    assert found.keys() == expected.keys()
+    for cell, numbers in expected.items():
+        assert found[cell] == pytest.approx(numbers)
+    bands = rows_of(desk.ask(report="uncertainty", **asked | {"float_width": 8}), "bands")
+    average = means(rows_of(desk.ask(report="averages", **asked), "aal"))[1]
+    assert next(row["Loss"] for row in bands if row["EPType"] == 0) == pytest.approx(average)
+
+
+@pytest.mark.parametrize("of", ["net", "ceded"])
+def test_layers_that_cover_all_groups_are_those_of_the_whole(desk: Desk, of: str) -> None:
+    clause = {"Hours": 72, "Start": "cedant"}
+    layer = {**TOWER["layers"][0], "HoursClause": clause, "AggLimit": 800, "ReinsPremium": 9}
+    everywhere = {"layers": [{**layer, "Scope": ["N", "S"]}]}
+    asked = {"report": "periods", "of": of, "float_width": 8}
+    whole = periods_of(desk.ask(**asked, programme={"layers": [layer]}))
+    parts = periods_of(desk.ask(**asked, programme=everywhere, programme_by=["Region"]))
+    assert whole.keys() == parts.keys()
+    for cell, numbers in whole.items():
+        assert parts[cell] == pytest.approx(numbers)
+    priced = [
+        rows_of(desk.ask(report="layers", programme=programme, **by), "layers")
+        for programme, by in (
+            ({"layers": [layer]}, {}),
+            (everywhere, {"programme_by": ["Region"]}),
+            (everywhere, {"group_by": ["Region"]}),
+        )
+    ]
+    assert priced[1] == priced[2]
+    for one, other in zip(*priced[:2], strict=True):
+        assert one == pytest.approx(other)
+
+
+def test_terms_of_risks_have_net_losses_of_the_whole(desk: Desk) -> None:
+    cover = {"ReinsNumber": 1, "ReinsType": "PR", "RiskAttachment": 200, "RiskLimit": 500}
+    asked = {"report": "averages", "of": "ceded", "programme": {"layers": [cover]}}
+    whole = means(rows_of(desk.ask(**asked, programme_by=["SummaryId"], float_width=8), "aal"))
+    risks = means(rows_of(desk.ask(**asked, group_by=["SummaryId"], float_width=8), "aal"))
+    assert whole == {1: pytest.approx(sum(risks.values()))}
+
+
 def test_an_answer_has_a_strong_tag_of_its_sets_and_question(desk: Desk) -> None:
     first = desk.ask(report="averages")
     tag = first.headers["etag"]
@@ -323,6 +384,18 @@ def test_curves_are_drawn(desk: Desk) -> None:
         ({"rates": {"USD": 1}}, "rates need the currency", ""),
         ({"report": "layers"}, "report layers needs a programme", ""),
         ({"of": "net"}, '"of": "net" needs a programme', ""),
+        ({"programme_by": ["Region"]}, "programme_by needs a programme", '{"layers": […]}'),
+        (
+            {"programme": SCOPED, "programme_by": ["Region"], "group_by": ["Region"]},
+            "the answer is of the whole, and group_by has groups",
+            "Leave one out",
+        ),
+        ({"programme": SCOPED, "programme_by": ["Rregion"]}, "no dimension 'Rregion'", "Region?"),
+        (
+            {"programme": SCOPED, "programme_by": ["SummaryId"] * 2},
+            "programme_by names one twice",
+            "",
+        ),
         ({"insured_value": "TIV"}, "insured values are for a programme", ""),
         ({"programme": {"layers": [{**CXL, "OccLimt": 1}]}}, "OccLimt is no field", "OccLimit"),
         ({"programme": {"layers": [{**CXL, "OccLimit": -1}]}}, "layers[0].OccLimit is -1", ""),
@@ -345,7 +418,7 @@ def test_curves_are_drawn(desk: Desk) -> None:
             "the programme is in USD, and losses are in EUR",
             '{"currency": "USD"}',
         ),
-        ({"programme": SCOPED}, "Scope has 'S', and losses are", '{"group_by": ["Region"]}'),
+        ({"programme": SCOPED}, "Scope has 'S', and losses are", '["Region"]}; or give it as'),
         (
             {"programme": SCOPED, "report": "contributions", "of": "net"},
             "Scope has 'S'",
@@ -389,6 +462,12 @@ def test_a_question_that_contradicts_itself_or_its_sets_says_where(
         ("summary", {"leave_one_out": True}, "leave_one_out", "contributions"),
         ("uncertainty", {"programme": TOWER}, "of", "net"),
         ("contributions", {"curves": "FS"}, "curves", "F, f"),
+        (
+            "contributions",
+            {"programme": SCOPED, "programme_by": ["Region"], "of": "net"},
+            "programme_by",
+            "it is for averages",
+        ),
         ("averages", {"loss_sets": PAIRED}, "loss_sets", "once"),
     ],
 )

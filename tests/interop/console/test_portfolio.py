@@ -235,7 +235,13 @@ def test_a_layer_of_some_parts_is_priced_by_what_the_losses_are_grouped_by(
     assert number(told["Expected loss"]) == pytest.approx(expected, rel=1e-3)
     parts = {row[0]: row for row in page.run(TABLE % "parts")[1:]}
     assert number(parts["Coast"][-1]) == pytest.approx(0.7 * number(parts["Coast"][2]), rel=1e-3)
-    assert "are gross" in page.text("#notes")
+    answer = tables(server, loss_sets=[{"id": "coasts"}], of="net", programme_by=["Region"],
+                    programme=programme, report="averages")  # fmt: skip
+    (average,) = [row["MeanLoss"] for row in answer["aal"] if row["SampleType"] == 2]
+    assert "net\n" in page.text("#averages")
+    assert number(page.text("#averages").split("net\n")[1].split()[0]) == pytest.approx(
+        average, rel=1e-3
+    )
     saved = page.saved("document.querySelector('[aria-label=\"prices: csv\"]')")
     assert saved.decode().startswith("Layer,")
 
