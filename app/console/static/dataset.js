@@ -63,7 +63,7 @@ async function start(dataset) {
     if (dataset.growing && now.growing && now.frames >= dataset.frames) { grown(now.frames); return; }
     throw new Problem(412, {
       detail: `The dataset has changed: its fingerprint was ${dataset.fingerprint} and is ${now.fingerprint}`,
-      hint: "Load the page again to see the present data", code: "data-changed",
+      code: "data-changed",
     });
   }
 

@@ -7,6 +7,7 @@ const CODES = {
   "stream-failed": "Delete it in the list of streams; then choose the corrected file.",
   "upload-taken": "Choose the file again: it goes on where it stopped.",
   "report-missing": "The page of the run offers to compute it.",
+  "data-changed": "The data has changed: load the page again to see what there is now.",
   "report-not-ready": "Seal the run once all of its streams are complete.",
 };
 const HINTS = [
