@@ -88,10 +88,25 @@ class _PartLowering(cast("Any", NativeLowering)):  # type: ignore[misc]
         return True
 
 
-class _Foreign(cast("Any", JITCodeLibrary)):  # type: ignore[misc]
-    """The code of a caller's function; it calls the kernels of the engine where they are."""
+class _Whole(cast("Any", JITCodeLibrary)):  # type: ignore[misc]
+    """Code with that of its parts, which nothing else calls.
+
+    Were they not its own, numba's loader would take those of a kernel by the same name, of which
+    LLVM has dropped arguments.
+    """
 
     _linking_libraries: list[Any]
+    _final_module: Any
+
+    def _optimize_final_module(self) -> None:
+        for function in self._final_module.functions:
+            if function.linkage == Linkage.linkonce_odr and not function.is_declaration:
+                function.linkage = Linkage.internal
+        super()._optimize_final_module()
+
+
+class _Foreign(_Whole):
+    """The code of a caller's function; it calls the kernels of the engine where they are."""
 
     def finalize(self) -> None:
         loaded = {
@@ -115,14 +130,8 @@ class _ForeignLowering(cast("Any", NativeLowering)):  # type: ignore[misc]
         return bool(super().run_pass(state))
 
 
-class _Kernel(_Library):
-    """The code of a kernel with that of its parts, which nothing else calls."""
-
-    def _optimize_final_module(self) -> None:
-        for function in self._final_module.functions:
-            if function.linkage == Linkage.linkonce_odr and not function.is_declaration:
-                function.linkage = Linkage.internal
-        super()._optimize_final_module()
+class _Kernel(_Library, _Whole):
+    """The code of a kernel."""
 
 
 @_pass(mutates_CFG=True, analysis_only=False)

@@ -43,10 +43,16 @@ class Saved:
         """
         arguments = arguments or {}
         self._name = name
-        if not isinstance(checkpoint, Mapping):
-            raise CheckpointError(f"a checkpoint of {name} is {type(checkpoint).__name__}")
-        if checkpoint.get(kind) != name:
-            raise CheckpointError(f"a checkpoint of {checkpoint.get(kind)!r} was given to {name}")
+        if not isinstance(checkpoint, Mapping) or kind not in checkpoint:
+            found = (
+                "a dict without it" if isinstance(checkpoint, Mapping) else f"{checkpoint!r:.60}"
+            )
+            raise CheckpointError(
+                f"a checkpoint of {name} is a dict with the field {kind!r}, not {found}",
+                hint="Pass what getstate returned, here or in another process.",
+            )
+        if checkpoint[kind] != name:
+            raise CheckpointError(f"a checkpoint of {checkpoint[kind]!r} was given to {name}")
         if checkpoint.get("version") != VERSION:
             raise CheckpointError(
                 f"a checkpoint of {name} has version {checkpoint.get('version')!r}",
@@ -54,7 +60,10 @@ class Saved:
             )
         required = {kind, "version", *fields}
         if not required <= set(checkpoint) <= required | {*arguments, *optional}:
-            raise CheckpointError(f"a checkpoint of {name} has the fields {sorted(checkpoint)}")
+            raise CheckpointError(
+                f"a checkpoint of {name} has the fields {sorted(map(str, checkpoint))}, not"
+                f" {sorted(required)}"
+            )
         for argument, value in arguments.items():
             saved = checkpoint.get(argument, value)
             if type(saved) is not type(value) or saved != value:

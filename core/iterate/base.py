@@ -235,9 +235,15 @@ class Counted(Counting):
 
 
 def in_order(stage: Stage) -> Counting:
-    """Wrap a stage so that it is read in order and its state begins with the position."""
+    """Wrap a stage so that it is read in order and its state begins with the position.
+
+    Raises:
+        TypeError: it has no items one by one.
+    """
     if isinstance(stage, Indexed):
         return InOrder(stage)
     if isinstance(stage, Counted):
         return stage
+    if not hasattr(stage, "take"):
+        raise TypeError(f"a {type(stage).__name__} is no stage of items")
     return Counted(stage)

@@ -111,8 +111,6 @@ class Checkpointed(ABC, Iterator[T], Generic[T]):
         if isinstance(known, bytes):
             return known.hex()
         data, chain = fingerprint_of(self._inner).hex(), chain_of(self._inner)
-        if not chain:
-            return data
         return f"{data}.{hashlib.blake2b(repr(chain).encode(), digest_size=8).hexdigest()}"
 
     @property
@@ -224,7 +222,10 @@ class StepIterator(Checkpointed[S]):
     ) -> None:
         if not hasattr(stepping, "reader"):
             found = type(stepping).__name__
-            raise TypeError(f"a StepIterator takes a pipeline, not a {found}: see ItemIterator")
+            raise TypeError(
+                f"a StepIterator takes a pipeline, such as build_pipeline returns, not a {found}:"
+                " ItemIterator and BlockIterator take stages of items"
+            )
         super().__init__(identity, stepping, stepping.initial)
         self._stepping = stepping
         self._reader = stepping.reader(rank, world, clock)
@@ -256,12 +257,15 @@ class BlockIterator(Checkpointed[Block]):
         identity: of the stage and its data; None as in :class:`Checkpointed`.
 
     Raises:
-        OptionError: the size is below 1.
+        OptionError: the size is not a whole number of at least 1.
+        TypeError: it is no stage of items.
     """
 
     def __init__(self, stage: Stage, *, size: int, identity: bytes | None = None) -> None:
-        if size < 1:
-            raise OptionError(f"size is {size}", hint="Blocks have at least 1 item.")
+        if size < 1 or size % 1:
+            raise OptionError(
+                f"size is {size}", hint="Blocks have a whole number of items, 1 or more."
+            )
         self._stage: Sequential = in_order(stage)
         self._size = size
         super().__init__(identity, stage, self._stage.initial)
@@ -297,6 +301,7 @@ class ItemIterator(Checkpointed[Item]):
 
     Raises:
         OptionError: ``read`` is not from 1 to MAX_READ.
+        TypeError: it is no stage of items.
     """
 
     def __init__(self, stage: Stage, *, read: int = 256, identity: bytes | None = None) -> None:

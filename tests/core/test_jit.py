@@ -162,6 +162,52 @@ def test_a_part_raises_through_its_kernel(package: Path, tmp_path: Path) -> None
     assert "IndexError: index is out of bounds" in done.stderr
 
 
+SORTER = """
+import numpy as np
+from ..._jit import kernel
+from ...arrays import Floats, Indices
+from .quantiles import _heap_sort
+
+@kernel
+def sort_both(first: Floats, second: Floats) -> None:
+    _heap_sort(first, np.int64(0), len(first))
+    _heap_sort(second, np.int64(0), len(second))
+"""
+SORTS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+from core._jit import foreign_kernel
+from core.losses._kernels import quantiles, sorter
+values = np.random.default_rng(1).random((2, 130))
+sorter.sort_both(*values)
+
+@foreign_kernel
+def apart(values):
+    quantiles._heap_sort(values, np.int64(0), len(values))
+    quantiles._heap_sort(values, np.int64(1), len(values))
+
+again = np.random.default_rng(1).random(130)
+apart(again)
+print((values[0] == np.sort(again)).all(), (again == np.sort(again)).all())
+"""
+
+
+def test_a_caller_s_function_has_parts_of_its_own(package: Path, tmp_path: Path) -> None:
+    """Those of a kernel have lost arguments: called as if they had not, they crash."""
+    (package / "core" / "losses" / "_kernels" / "sorter.py").write_text(SORTER)
+    done = subprocess.run(
+        [sys.executable, "-c", SORTS, str(package)],
+        env=variables_for(package, tmp_path / "cache"),
+        cwd=package,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "True True\n"), done.stderr
+
+
 def test_what_one_process_compiles_others_load_before_all_is_compiled(
     package: Path, tmp_path: Path
 ) -> None:

@@ -185,7 +185,13 @@ class ExecutionStep:
         self._local = threading.local()
 
     def add(self, consumer: Writer | Write) -> ExecutionStep:
-        """Pass records to a writer or a function; returns the step."""
+        """Pass records to a writer or a function; returns the step.
+
+        Raises:
+            ArgumentError: it is neither.
+        """
+        if not isinstance(consumer, Writer) and not callable(consumer):
+            raise ArgumentError(f"{consumer!r:.60} is no writer, and no function")
         if isinstance(consumer, Writer):
             self._writers.append(consumer)
             self._to_set_up.append(consumer)

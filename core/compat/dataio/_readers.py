@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
 from ...errors import StateError
-from ..checkpoints import VERSION, Saved
+from ..checkpoints import MAX_COUNT, VERSION, Saved
 from ..errors import ArgumentError, CheckpointError, ContractError
 from ..schema import Struct
 from ._base import Fields, Hooks, Read, Reader, ReadResult
@@ -20,8 +21,8 @@ from ._base import Fields, Hooks, Read, Reader, ReadResult
 _NS = 1_000_000_000
 
 
-def _saved(reader: Reader, checkpoint: object, *fields: str) -> Saved:
-    return Saved(type(reader).__name__, fields, checkpoint, kind="reader")
+def _saved(reader: Reader, checkpoint: object, *fields: str, **arguments: object) -> Saved:
+    return Saved(type(reader).__name__, fields, checkpoint, arguments, kind="reader")
 
 
 class CounterReader(Reader):
@@ -145,10 +146,16 @@ class ReaderWithLimitBase(_Wrapping):
             "inner": self.reader.getstate(),
         }
 
-    def _set_limit_state(self, checkpoint: Mapping[str, Any], field: str) -> int | None:
-        """Restore the fields that all limits share; return the field of this limit."""
+    def _set_limit_state(
+        self, checkpoint: Mapping[str, Any], field: str, most: int | None = MAX_COUNT
+    ) -> Any:  # noqa: ANN401 - None without a limit
+        """Restore the fields that all limits share; return that of this one, up to ``most``."""
         saved = _saved(self, checkpoint, "data_finished", "inner", field)
-        value = None if saved[field] is None else saved.count(field)
+        value = saved[field]
+        if most is not None:
+            saved.count(field, most)
+        elif value is not None:
+            raise CheckpointError(f"{field} in a checkpoint is {value!r}, and here is no limit")
         if not isinstance(saved["data_finished"], bool):
             raise CheckpointError(f"data_finished in a checkpoint is {saved['data_finished']!r}")
         self.reader.setstate(saved["inner"])
@@ -170,10 +177,11 @@ class ReaderWithLimit(ReaderWithLimitBase):
 
     def __init__(self, reader: Reader, num_iter: int | None = 1) -> None:
         super().__init__(reader)
-        if num_iter is not None and (num_iter < 0 or num_iter % 1):
-            raise ArgumentError(f"num_iter is {num_iter}", hint="None means no limit.")
-        self.num_iter = num_iter
-        self._left = num_iter
+        number: object = 0 if num_iter is None else num_iter
+        if isinstance(number, bool) or not isinstance(number, Integral) or number < 0:
+            raise ArgumentError(f"num_iter is {num_iter!r}", hint="None means no limit.")
+        self.num_iter = None if num_iter is None else int(number)
+        self._left = self.num_iter
         self._lock = threading.Lock()
 
     def setup_limiter(self, init: Hooks, finish: Hooks) -> None:
@@ -202,7 +210,7 @@ class ReaderWithLimit(ReaderWithLimitBase):
 
     def setstate(self, checkpoint: Mapping[str, Any]) -> None:
         """Go to a checkpoint; the next task has the records that were left."""
-        self._left = self._set_limit_state(checkpoint, "left")
+        self._left = self._set_limit_state(checkpoint, "left", self.num_iter)
 
 
 def CountUntil(num_iter: int | None) -> ReaderWithLimit:  # noqa: N802 - the peer's name
@@ -229,8 +237,9 @@ class ReaderWithTimeLimit(ReaderWithLimitBase):
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         super().__init__(reader)
-        if duration is not None and math.isnan(duration):
-            raise ArgumentError(f"duration is {duration}", hint="None means no limit.")
+        number: object = 0 if duration is None else duration
+        if not isinstance(number, Real) or not math.isfinite(number):
+            raise ArgumentError(f"duration is {duration!r}", hint="None means no limit.")
         self.duration = duration
         self._limit = round(duration * _NS) if duration is not None and duration > 0 else None
         self._clock = clock
@@ -271,7 +280,7 @@ class ReaderWithTimeLimit(ReaderWithLimitBase):
 
     def setstate(self, checkpoint: Mapping[str, Any]) -> None:
         """Go to a checkpoint; the next task has the time that was left."""
-        self._used = self._set_limit_state(checkpoint, "used_ns") or 0
+        self._used = self._set_limit_state(checkpoint, "used_ns")
         self._started = None
 
 
@@ -315,11 +324,12 @@ class CompositeReader(Reader):
     one of the readers ended stay in ``unread`` for the next read.
 
     Raises:
-        ContractError: the numbers of names and readers differ, or a reader has no schema.
+        ContractError: there are no readers, their number is not that of the names, or one has no
+            schema.
     """
 
     def __init__(self, names: Sequence[str], readers: Sequence[Reader]) -> None:
-        if len(names) != len(readers):
+        if len(names) != len(readers) or not readers:
             raise ContractError(f"{len(names)} names for {len(readers)} readers")
         pairs = zip(names, readers, strict=True)
         super().__init__(Struct(*((name, reader.schema()) for name, reader in pairs)))
@@ -384,15 +394,18 @@ class CompositeReader(Reader):
                     hint="One reader has ended. Reset, or take the checkpoint before that.",
                 )
             states = [reader.getstate() for reader in self._readers]
-        return {"reader": "CompositeReader", "version": VERSION, "readers": states}
+        saved = {"reader": "CompositeReader", "version": VERSION, "names": self._names}
+        return {**saved, "readers": states}
 
     def setstate(self, checkpoint: Mapping[str, Any]) -> None:
         """Go to a checkpoint of all readers.
 
         Raises:
-            CheckpointError: it is malformed, or of another number of readers.
+            CheckpointError: it is malformed, or of other readers. If the fault is in that of one
+                reader, those before it have moved: go to another checkpoint, or reset.
         """
-        states = _saved(self, checkpoint, "readers").states("readers", len(self._readers))
+        saved = _saved(self, checkpoint, "readers", names=self._names)
+        states = saved.states("readers", len(self._readers))
         with self._lock:
             self._pending.clear()
             for reader, state in zip(self._readers, states, strict=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, SupportsIndex
 
 from ...errors import StateError
 from ..checkpoints import BEGINNING, VERSION, Saved
@@ -167,9 +167,10 @@ def positive(value: object, name: str) -> int:
     Raises:
         ArgumentError: it is not.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    # Numpy's integers are some, too.
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex) or value.__index__() < 1:
         raise ArgumentError(f"{name} has to be a positive integer, not {value!r}")
-    return value
+    return value.__index__()
 
 
 def advance(iterator: Iterator[Any], count: int) -> int:

@@ -156,9 +156,10 @@ class _Buffered:
 class PrefetchIterator(WithProcesses):
     """The items of the source, produced ahead of their use by another process.
 
-    The process starts with the first item; ``close`` ends it, after which items and states
-    are refused. An exception of the source is raised in place of its item, with the traceback
-    in the process as its cause; the next call tries that item again.
+    The process starts with the first item; ``close`` ends it, after which there are no items. A
+    copy of the iterator in a fork starts a process of its own, and goes on at the same item. An
+    exception of the source is raised in place of its item, with the traceback in the process as
+    its cause; the next call tries that item again.
     This process does not iterate over the source itself.
 
     A checkpoint is after the items taken here, however many are in the buffer. It holds the
@@ -186,7 +187,7 @@ class PrefetchIterator(WithProcesses):
     ) -> None:
         super().__init__(source_iterator)
         self._size = positive(buffer_size, "buffer_size")
-        self._window = min(buffer_size, _WINDOW)
+        self._window = min(self._size, _WINDOW)
         self._method = start_method_of(start_method)
         self._in_main = buffer_in_main_process
         self._warn = log_empty_buffer_warning and buffer_in_main_process
@@ -268,8 +269,8 @@ class ParallelMapIterator(WithProcesses):
     """``transform(item)`` for every item, in order, computed by several processes.
 
     Items go to the processes in windows of ``num_processes * num_items_per_process``. The
-    processes start with the first item; ``close`` ends them, after which items and states are
-    refused. An exception of the transform is raised in place of its item, with the traceback
+    processes start with the first item; ``close`` ends them, after which there are no items. An
+    exception of the transform is raised in place of its item, with the traceback
     in the process as its cause; the next call returns the next item. If a process dies, the
     iterator raises an error instead of waiting for ever.
 

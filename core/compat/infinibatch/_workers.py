@@ -7,7 +7,6 @@ pickled on its own by its producer, so that an item that cannot be pickled fails
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import multiprocessing
 import os
@@ -20,6 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
+from multiprocessing.util import Finalize
 from typing import Any, NoReturn
 
 from ..errors import ArgumentError, ClosedError, RemoteTracebackError, WorkerDiedError, WorkerError
@@ -96,14 +96,20 @@ class Worker:
             raise
         finally:
             remote.close()
-        # At exit Python waits for all processes, so they must be told to stop before that.
-        atexit.register(self.close)
+        # At exit Python waits for all processes, so they must be told to stop before that; also
+        # at that of a process that multiprocessing started, which atexit does not know.
+        self._at_exit = Finalize(None, self.close, exitpriority=0)
 
     @property
     def pid(self) -> int | None:
         """Id of the process."""
         pid: int | None = self._process.pid
         return pid
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether a fork copied it here from its owner."""
+        return os.getpid() != self._owner
 
     def send(self, data: bytes) -> None:
         """Send bytes.
@@ -141,10 +147,14 @@ class Worker:
 
     def close(self, deadline: float = DEADLINE) -> None:
         """Tell the process to stop, and terminate it after ``deadline`` seconds."""
-        if self._closed or os.getpid() != self._owner:
+        if self.is_foreign:
+            # With this end open, the process would not notice that its owner is gone.
+            self.connection.close()
+            return
+        if self._closed:
             return
         self._closed = True
-        atexit.unregister(self.close)
+        self._at_exit.cancel()
         with contextlib.suppress(*_GONE):
             self.connection.send_bytes(STOP)
         self._process.join(deadline)
@@ -229,6 +239,8 @@ class WithProcesses(Again):
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError(f"the {type(self).__name__} has been closed")
+        if any(worker.is_foreign for worker in self._workers):
+            self._stop()
 
     def _stop(self, deadline: float = DEADLINE) -> None:
         workers, self._workers = self._workers, ()
@@ -236,7 +248,7 @@ class WithProcesses(Again):
             worker.close(deadline)
 
     def close(self) -> None:
-        """End the processes of the chain; items and states are refused afterwards."""
+        """End the processes of the chain; there are no items afterwards."""
         self._closed = True
         self._stop()
         super().close()

@@ -272,13 +272,23 @@ def test_the_default_limit_is_one_and_negative_ones_are_refused() -> None:
     for make in (
         lambda: ReaderWithLimit(Numbers(9), -1),
         lambda: ReaderWithTimeLimit(Numbers(9), float("nan")),
+        lambda: ReaderWithTimeLimit(Numbers(9), float("-inf")),
         lambda: ReaderWithDelay(Numbers(9), -1),
     ):
         with pytest.raises(ValueError, match=r"is -|is nan"):
             make()
-    fraction: Any = 1.5
-    with pytest.raises(ValueError, match=r"num_iter is 1\.5"):
-        CountUntil(fraction)
+    wrong: Any
+    for wrong in (1.5, "3", True, [3]):
+        with pytest.raises(ValueError, match="num_iter is"):
+            CountUntil(wrong)
+    numpys: Any = np.int32(3)
+    assert run(ReaderWithLimit(Numbers(9), numpys)) == [0, 1, 2]
+    with pytest.raises(ValueError, match="duration is '3'"):
+        ReaderWithTimeLimit(Numbers(9), "3")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="3 is no writer, and no function"):
+        CountUntil(3).execution_step()[0].add(3)  # type: ignore[arg-type]
+    with pytest.raises(AssertionError, match="0 readers"):
+        CompositeReader([], [])
 
 
 def test_a_limit_learns_the_schema_when_the_reader_does() -> None:
@@ -632,6 +642,8 @@ def test_data_finished_goes_with_a_checkpoint() -> None:
         {"reader": "CounterReader"},
         {"version": 2},
         {"left": -1},
+        {"left": 6},
+        {"left": None},
         {"left": True},
         {"data_finished": 1},
         {"inner": {}},
@@ -647,3 +659,23 @@ def test_what_is_no_checkpoint_of_a_reader_is_refused(change: dict[str, Any]) ->
     composite = CompositeReader(["a"], [CounterReader()])
     with pytest.raises(CheckpointError, match="1 readers"):
         composite.setstate(composite.getstate() | {"readers": []})
+
+
+def test_checkpoints_of_other_limits_and_names_are_refused() -> None:
+    unlimited = CountUntil(None)
+    unlimited.read()
+    state = unlimited.getstate()
+    assert state["left"] is None
+    CountUntil(None).setstate(state)
+    with pytest.raises(CheckpointError, match="left in a checkpoint of ReaderWithLimit is None"):
+        CountUntil(5).setstate(state)
+    with pytest.raises(CheckpointError, match="left in a checkpoint is 5, and here is no limit"):
+        CountUntil(None).setstate(CountUntil(5).getstate())
+    with pytest.raises(CheckpointError, match="is 50, not an integer from 0 to 5"):
+        CountUntil(5).setstate(CountUntil(50).getstate())
+    both = CompositeReader(["a", "b"], [CounterReader(), CounterReader()])
+    other = CompositeReader(["b", "a"], [CounterReader(), CounterReader()])
+    with pytest.raises(CheckpointError, match=r"has names \['a', 'b'\], but here it is \['b'"):
+        other.setstate(both.getstate())
+    # Those of earlier releases have no names.
+    other.setstate({k: v for k, v in both.getstate().items() if k != "names"})

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice, product
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -206,6 +207,29 @@ def test_after_close_items_and_states_are_refused(used: bool, in_main: bool) -> 
     with pytest.raises(RuntimeError, match="has been closed"):
         iterator.setstate(None)
     assert iterator.getstate()["item_offset"] == used
+
+
+def send_items(iterator: Iterator[Any], connection: Connection) -> None:
+    connection.send([next(iterator) for _ in range(10)])
+
+
+@pytest.mark.skipif("fork" not in METHODS, reason="needs fork")
+@pytest.mark.parametrize("in_main", VARIANTS)
+def test_a_fork_goes_on_by_itself_and_takes_nothing_of_its_parent(in_main: bool) -> None:
+    prefetched = PrefetchIterator(native(50), 4, in_main, start_method="fork")
+    mapped = ParallelMapIterator(native(50), double, 2, 1, start_method="fork")
+    context = multiprocessing.get_context("fork")
+    for iterator, factor in ((prefetched, 1), (mapped, 2)):
+        first = [next(iterator) for _ in range(7)]
+        ours, theirs = context.Pipe()
+        child = context.Process(target=send_items, args=(iterator, theirs))
+        child.start()
+        assert ours.poll(60)
+        assert ours.recv() == [factor * k for k in range(7, 17)]
+        child.join(60)
+        assert child.exitcode == 0
+        assert first + list(iterator) == [factor * k for k in range(50)]
+        iterator.close()
 
 
 @pytest.mark.parametrize("in_main", VARIANTS)
