@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from app import settings
 from app.command.parser import FLAGS
 from app.command.serving import unknown_variables
 from app.settings import MAX_NUMBER, MAX_SECONDS, Settings
@@ -171,6 +173,15 @@ def test_sizes_have_units(monkeypatch: pytest.MonkeyPatch, text: str, size: int)
 def test_stores_that_cannot_be_named(values: dict[str, Any], match: str) -> None:
     with pytest.raises(ValidationError, match=match):
         Settings(**values)
+
+
+def test_every_setting_reaches_the_service() -> None:
+    """One that nothing asks for has no effect; those that are asked for by name end so."""
+    root = Path(settings.__file__).parent
+    code = "\n".join(p.read_text() for p in root.rglob("*.py") if p.name != "settings.py")
+    by_name = re.compile(r"quota_|.*_file$")
+    names = (name for name in Settings.model_fields if not by_name.match(name))
+    assert [name for name in names if not re.search(rf"\.{name}\b", code)] == []
 
 
 def test_the_state_may_be_in_a_file(tmp_path: Path) -> None:

@@ -17,13 +17,17 @@ from app.portfolio.layering import LAYERS
 from app.portfolio.query import Query
 from app.settings import Settings
 from core.losses.reports import REPORTS
+from core.pipelines.operations import OPERATIONS
 from core.pipelines.reference import reference as stages
 from core.portfolio import programme
 from core.portfolio.contributions import KEYS
 from core.portfolio.uncertainty import BANDS
+from core.tiles.formats import FORMATS
 from deploy.docs import existing, reference
 from deploy.docs.__main__ import HERE, pack
 from tests.scale import PURE_PYTHON
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.skipif(PURE_PYTHON, reason="pages are the same however kernels run")
 
@@ -58,6 +62,19 @@ def test_the_index_leads_to_every_page(source: Path) -> None:
     listed = re.findall(r"^([a-z]+/[a-z]+)$", (source / "index.md").read_text(), re.MULTILINE)
     pages = {str(path.relative_to(source).with_suffix("")) for path in source.rglob("*/*.md")}
     assert sorted(listed) == sorted(pages)
+
+
+@pytest.mark.parametrize("page", ["README.md", "deploy/docs/pages/explanation/formats.md"])
+def test_every_format_is_named(page: str) -> None:
+    text = (ROOT / page).read_text().lower()
+    # What is recognised only to be refused is no format that is read.
+    assert [name for name in FORMATS if name not in text and name != "raw_csr"] == []
+
+
+def test_every_stage_has_a_row() -> None:
+    rows = re.findall(r"^\| (`.+?`) \|", (ROOT / "app" / "README.md").read_text(), re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert OPERATIONS.keys() - named == {"delay"}
 
 
 def test_links_of_documents_are_those_between_their_pages() -> None:
