@@ -136,7 +136,12 @@ class Answers:
         prepared = self._prepared(request, sets)
         layered = None
         if query.programme is not None:
-            layered = self._layered(replace(request, query=query.of_parts), sets)
+            try:
+                layered = self._layered(replace(request, query=query.of_parts), sets)
+            except InvalidOptionError as e:
+                if query.programme_by and e.members.get("option") == "group_by":
+                    e.members["option"] = "programme_by"
+                raise
             notes += notes_of(layered.recoveries.programme)
             notes += notes_on(layered.recoveries)
             notes += idle(layered.recoveries.programme, layered.subject)

@@ -197,7 +197,11 @@ def _column(each: OpenSet, name: str, option: str) -> Texts:
         return each.summaries.astype(np.str_)
     columns: Mapping[str, Texts] = {} if each.info is None else each.info.columns
     if each.info is None or name not in columns:
-        has = names_hint(name, columns) if columns else "It has none: give summary_info with it"
+        has = (
+            names_hint(name, [*columns, SUMMARY])
+            if columns
+            else "It has none: give summary_info with it"
+        )
         raise InvalidOptionError(
             f"the loss set {each.record.id} has no dimension {name[:_SHOWN]!r}",
             hint=has,

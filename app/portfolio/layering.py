@@ -92,6 +92,9 @@ def read_programme(query: Query, sets: Sequence[OpenSet]) -> Programme:
     for layer in programme.layers:
         is_surplus = layer.kind == "SS"
         lacks_values = is_surplus > bool(query.insured_value)
+        if layer.of_risks and len(sets) > 1:
+            fault = f"{layer.place} has terms of risks, which are the summaries of one loss set"
+            raise InvalidOptionError(fault, hint="Ask about one loss set", option="programme")
         if layer.of_risks and (query.group_by != [SUMMARY] or lacks_values):
             values = ', "insured_value": …' * is_surplus
             fault = "and losses are not grouped by risk"

@@ -6,8 +6,17 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
+from unicodedata import category
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from app.errors import InvalidOptionError
@@ -72,6 +81,11 @@ class NewRunOptions(RunOptions):
     )
 
 
+_UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+_JOINERS = {"\u200c", "\u200d"}
+"""Without which some scripts, and some emoji, cannot be written."""
+
+
 class RunBody(BaseModel):
     """A run to create."""
 
@@ -88,9 +102,19 @@ class RunBody(BaseModel):
     def _once(self) -> RunBody:
         if twice := [name for name, count in Counter(self.reports).items() if count > 1]:
             raise ValueError(f"reports names {twice[0]} twice")
-        if self.label is not None and not (self.label.strip() and self.label.isprintable()):
-            raise ValueError("label is blank, or has characters that are not printable")
         return self
+
+    @field_validator("label")
+    @classmethod
+    def _printable(cls, label: str | None) -> str | None:
+        if label is None:
+            return None
+        if not label.strip():
+            raise ValueError("it is blank")
+        for place, character in enumerate(label, 1):
+            if category(character) in _UNSEEN and character not in _JOINERS:
+                raise ValueError(f"it has {character!r} as character {place}, which nobody sees")
+        return label.strip()
 
 
 class StreamCounts(BaseModel):

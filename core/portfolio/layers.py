@@ -189,6 +189,20 @@ def _result(layer: Layer, moments: Floats, squares: float, years: int, mean: boo
     )  # fmt: skip
 
 
+def _joined_parts(losses: OccurrenceLosses, joined: Int32s | None) -> Int32s:
+    """With which occurrence each row counts as one, if those of an occurrence's parts are one.
+
+    Parts that an hours clause joins to an earlier occurrence take the others with them.
+    """
+    if joined is None:
+        return losses.occurrences
+    begins = np.append(True, np.diff(losses.occurrences) != 0)
+    begins[losses.starts[:-1]] = True
+    runs = begins.nonzero()[0]
+    current().check(_NETTING)
+    return np.repeat(np.minimum.reduceat(joined, runs), np.diff(np.append(runs, len(joined))))
+
+
 def cells_of(
     losses: OccurrenceLosses, parts: Int32s, groups: int, joined: Int32s | None = None
 ) -> Cells:
@@ -205,9 +219,7 @@ def cells_of(
         WorkStoppedError: they do not fit, or nobody waits for the result.
     """
     if groups == 1 and parts.any():
-        # An occurrence is a row of each part, which the largest loss has to take as one.
-        joined = losses.occurrences if joined is None else joined
-        parts = parts[:0]
+        joined, parts = _joined_parts(losses, joined), parts[:0]
     current().hold(_NETTING, _CELL_BYTES * min(len(losses.losses), groups * len(losses.periods)))
     with Scope(_NETTING, _ROW_BYTES * len(losses.losses)):
         cells = np.repeat(np.arange(len(losses.periods)), np.diff(losses.starts))

@@ -43,9 +43,10 @@ _JSON = tuple(
         (r'\{"perils": .*?\}\}', "--perils FILE"),
         (r'\{"blend": \{"([^"]+)": …\}\}', r"--blend \1=…"),
         (r'\{"currency": "(\w+)"\}', r"--currency \1"),
+        (r'"of": "gross", "net" or', "--of gross, net or"),
         (r'"of": "(\w+)"', r"--of \1"),
         (r'\{"group_by": \["([^"]+)"\]\}?', r"--group-by \1"),
-        (r"\bprogramme_by\b", "--programme-by"),
+        (r"\b(programme|group)_by\b", r"--\1-by"),
         (r', "insured_value": …\}', " --insured-value NAME"),
     )
 )

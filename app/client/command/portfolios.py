@@ -12,7 +12,7 @@ from typing import Any
 from ..client import Client
 from ..portfolios.requests import FORMATS, LossSet
 from . import arguments
-from .arguments import Options, given, names, new_command, new_group, numbers, ranges, spec_of
+from .arguments import Options, given, new_command, new_group, numbers, ranges, spec_of
 from .console import print_json, say, saying_warnings
 from .targets import writing
 
@@ -96,14 +96,29 @@ def _months(text: str) -> list[int]:
     return ranges(re.sub(r"(\d+)\s*-\s*(\d+)", wrapped, text))
 
 
+def _dimensions(text: str) -> list[str]:
+    """Names of dimensions, such as Region,LOB.
+
+    Raises:
+        argparse.ArgumentTypeError: there is none, an empty one, or one twice.
+    """
+    found = [name.strip() for name in text.split(",")]
+    if not all(found):
+        raise argparse.ArgumentTypeError(f"{text!r} lacks a name: give them as Region,LOB")
+    if twice := [name for name in found if found.count(name) > 1]:
+        raise argparse.ArgumentTypeError(f"{twice[0]} is asked for twice")
+    return found
+
+
+_AND = {"action": "extend"}
 _PRICE: Options = {
-    "--group-by LIST": ("dimensions, or SummaryId", names),
+    "--group-by LIST": ("dimensions, or SummaryId", _dimensions, _AND),
+    "--programme-by LIST": ("what layers tell apart, for losses of the whole", _dimensions, _AND),
     "--currency CODE": "of the answer",
     "--insured-value NAME": "dimension with insured values of risks",
 }
 _QUERY: Options = {
     **_PRICE,
-    "--programme-by LIST": ("what layers tell apart, for losses of the whole", names),
     "--return-periods LIST": ("such as 250,100,50", _years),
     "--table NAME": "the one to write of several, such as ept, or keys",
     "--curves LETTERS": "of ept and psept (default FfSsMm)",

@@ -7,6 +7,7 @@ import io
 import itertools
 import math
 from collections.abc import Container, Iterable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -258,6 +259,28 @@ def test_layers_that_cover_all_groups_are_those_of_the_whole(desk: Desk, of: str
         assert one == pytest.approx(other)
 
 
+def test_an_occurrence_is_ceded_as_one_where_an_hours_clause_joins_some_parts(
+    tmp_path: Path,
+) -> None:
+    desk = Desk(tmp_path)
+    days = ["1,1,2030-01-01,100,North", "1,2,2030-01-02,100,North", "1,2,2030-01-02,1000,South"]
+    table = "\n".join(["Period,EventId,Date,Loss,Region", *days])
+    path = "/v1/portfolios/loss-sets/mini?form=ylt&no_of_periods=10"
+    made = desk.send("PUT", path, content=table.encode())
+    assert made.status_code in {200, 201}, made.text
+    half = {"ReinsNumber": 1, "ReinsType": "QS", "InuringPriority": 1, "CededPercent": 0.5}
+    cover = {"ReinsNumber": 2, "ReinsType": "CXL", "InuringPriority": 2, "Scope": ["North"]}
+    cover |= {"OccAttachment": 0, "OccLimit": 1000, "HoursClause": {"Hours": 72}}
+    asked = {"loss_sets": [{"id": "mini"}], "programme": {"layers": [half, cover]}, "of": "ceded"}
+    found = desk.ask(report="periods", programme_by=["Region"], float_width=8, **asked)
+    # Event 2 cedes 600, which count with the 100 of event 1, in whose window it is.
+    assert periods_of(found) == {(1, 1): (700.0, 700.0)}
+    by_region = rows_of(desk.ask(report="periods", group_by=["Region"], **asked), "plt")
+    assert {row["Region"]: row["MaxLoss"] for row in by_region} == {"North": 200, "South": 500}
+    wrong = {**asked, "programme_by": ["Regio"], "report": "averages"}
+    assert desk.ask(**wrong).json()["option"] == "programme_by"
+
+
 def test_terms_of_risks_have_net_losses_of_the_whole(desk: Desk) -> None:
     cover = {"ReinsNumber": 1, "ReinsType": "PR", "RiskAttachment": 200, "RiskLimit": 500}
     asked = {"report": "averages", "of": "ceded", "programme": {"layers": [cover]}}
@@ -391,6 +414,15 @@ def test_curves_are_drawn(desk: Desk) -> None:
             "Leave one out",
         ),
         ({"programme": SCOPED, "programme_by": ["Rregion"]}, "no dimension 'Rregion'", "Region?"),
+        ({"group_by": ["summaryid"]}, "no dimension 'summaryid'", "Did you mean SummaryId?"),
+        (
+            {
+                "programme": {"layers": [{"ReinsNumber": 1, "ReinsType": "FAC", "RiskLimit": 9}]},
+                "loss_sets": [{"id": "a"}, {"id": "other", "pairing_seed": 1}],
+            },
+            "terms of risks, which are the summaries of one loss set",
+            "Ask about one",
+        ),
         (
             {"programme": SCOPED, "programme_by": ["SummaryId"] * 2},
             "programme_by names one twice",

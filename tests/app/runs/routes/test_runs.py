@@ -52,9 +52,21 @@ def test_a_label_is_for_people_and_stays(service: Service) -> None:
     assert up.describe()["label"] == "flood 2026, ∆ v3"
     listed = up.ask("GET", "/v1/runs").json()["runs"]
     assert {run["label"] for run in listed} == {"flood 2026, ∆ v3", None}
-    for text in (" ", "a\nb", "\x1b[2J", ""):
+    for text, said in (
+        (" ", "label: it is blank"),
+        ("", "label: it is blank"),
+        ("a\nb", "label: it has '\\n' as character 2, which nobody sees"),
+        ("\x1b[2J", "label: it has '\\x1b' as character 1"),
+        ("a\u202eb", "character 2"),
+    ):
         found = is_problem(create(service, RUN | {"label": text}), "option", 422)
-        assert "label" in found["detail"]
+        assert (found["option"], said in found["detail"]) == ("label", True), found
+    for text in (
+        " \u0645\u06cc\u200c\u0634\u0648\u062f",
+        "1\u00a0000",
+        "\U0001f468\u200d\U0001f469",
+    ):
+        assert create(service, RUN | {"label": text}).json()["label"] == text.strip()
 
 
 def test_an_option_at_the_top_of_a_body_is_told_where_it_belongs(service: Service) -> None:
