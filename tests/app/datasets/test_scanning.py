@@ -115,6 +115,11 @@ def test_of_a_long_series_two_files_are_opened(
     (spec,) = scan(roots).specs.values()
     assert len(spec.files) == 40
     assert opened == set(names[:2])
+    # Both count.
+    monkeypatch.setattr(scanning, "MAX_FILES", 1)
+    found = scan(roots)
+    assert (found.specs, found.ended) != ({}, None)
+    assert "ended after 1 files" in str(found.ended)
 
 
 def test_a_scan_leaves_no_file_open(root: Path) -> None:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from app.client import (
@@ -151,6 +152,21 @@ def test_no_more_is_taken_than_was_announced(tmp_path: Path) -> None:
     assert download.save() == 3
     assert (tmp_path / "out").read_bytes() == b"123"
     assert channel.pauses == [15.0, 2.0, 1.0]
+
+
+def test_records_are_read_as_the_service_says_they_are(tmp_path: Path) -> None:
+    rows = np.array([(1, 2.5), (3, 4.5)], [("a", "<i4"), ("b", "<f4")])
+    told = {"thalweg-dtype": json.dumps([["a", "<i4"], ["b", "<f4"]])}
+    for headers in (told, {}, {"thalweg-dtype": "no"}):
+        head = Head(200, {"etag": '"a"', "content-length": "16"} | headers)
+        channel = FakeChannel(head, rows.tobytes())
+        download = Download(channel, Request("GET", "/"), "rows", "melt", tmp_path / "out", None)
+        download.save()
+        if headers is told:
+            assert np.array_equal(download.records(), rows)
+        else:
+            with pytest.raises(ProtocolError, match="has no dtype of its records"):
+                download.records()
 
 
 class ResettingChannel(FakeChannel):

@@ -188,6 +188,20 @@ def test_a_state_of_another_kind_is_refused(tmp_path: Path) -> None:
         StateFile(tmp_path / "state", "other").load(dict)
 
 
+def test_the_last_group_has_its_token_in_the_end(tmp_path: Path) -> None:
+    now = [0.0]
+    with FileGroups(tmp_path / "token", lambda: now[0]) as groups:
+        for token in ("a", "b"):
+            groups.write(tmp_path / "file", token.encode())
+            groups.follow(token)
+        assert (tmp_path / "token").read_text() == "a\n"
+    assert (tmp_path / "token").read_text() == "b\n"
+    with FileGroups(None) as groups:
+        groups.write(tmp_path / "file", b"c")
+        groups.follow("c")
+    assert (tmp_path / "token").read_text() == "b\n"
+
+
 def test_groups_of_files(journal: Journal, where: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The token that is there is of files that are whole; it is no older than acknowledged."""
     now = [0.0]

@@ -8,7 +8,7 @@ import pytest
 from xxhash import xxh3_64_hexdigest
 
 from app.client.errors import StateError
-from app.client.files.outputs import FileOutput, Mark, StreamOutput, open_output
+from app.client.files.outputs import FileOutput, Mark, StreamOutput, check_target, open_output
 
 
 def test_a_file_is_there_when_it_is_whole(tmp_path: Path) -> None:
@@ -24,6 +24,16 @@ def test_a_file_is_there_when_it_is_whole(tmp_path: Path) -> None:
     output.finish()
     assert path.read_bytes() == b"abcdef"
     assert [p.name for p in tmp_path.iterdir()] == ["out.csv"]
+
+
+def test_where_no_file_can_be_is_told_at_once(tmp_path: Path) -> None:
+    check_target(tmp_path / "a.npy", ".npy", ".raw")
+    with pytest.raises(ValueError, match=r"a\.png must end in \.npy or \.raw"):
+        check_target(tmp_path / "a.png", ".npy", ".raw")
+    with pytest.raises(FileNotFoundError, match="there is no directory"):
+        check_target(tmp_path / "none" / "a.npy", ".npy")
+    with pytest.raises(IsADirectoryError, match="name a file in it"):
+        check_target(tmp_path, ".npy")
 
 
 def test_a_mark_tells_nothing_of_what_was_undone(tmp_path: Path) -> None:

@@ -67,6 +67,14 @@ def test_a_complete_end_ends_a_group() -> None:
     assert ids(group) == [("melt", [1])]
 
 
+def test_the_end_tells_the_sets_and_the_types_of_rows() -> None:
+    reader = RowReader()
+    told = {"sets": [2, 1], "dtypes": {"aal": [["SummaryId", "<i4"]]}}
+    reader.take(other(Kind.END, **END | told | {"reason": "complete", "token": None}))
+    assert reader.set_ids == (2, 1)
+    assert reader.dtypes == {"aal": np.dtype([("SummaryId", "<i4")])}
+
+
 def test_any_other_end_drops_the_group() -> None:
     reader = RowReader()
     reader.take(data(1, more=True))

@@ -331,6 +331,43 @@ def test_times_in_the_future_do_not_make_it_wait(
     assert all(wait < 1 for wait in waits)
 
 
+def test_where_files_are_and_what_they_depend_on(tmp_path: Path, open_file: OpenFile) -> None:
+    """Only what all nodes see is read by the workers of a cluster."""
+    paths = [tmp_path / folder / "a" for folder in ("one", "two", "three")]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_bytes(b"1")
+    one, two, three = (path.parent for path in paths)
+    with FileSet(paths[:2], open_file) as files:
+        assert files.are_below([one, two])
+        assert not files.are_below([one])
+        assert not files.are_below([two, three])
+        assert not files.are_below([])
+    with FileSet(paths[:1], open_file) as files:
+        files.beside["dark"] = FileSet(paths[2:], open_file)
+        assert not files.are_below([one])
+        assert files.are_below([one, three])
+
+
+def test_a_file_that_shrinks_while_it_is_read_is_told(
+    paths: list[Path], open_file: OpenFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with FileSet(paths, open_file) as files:
+        monkeypatch.setattr(os, "pread", lambda *_: b"")
+        with pytest.raises(DataChangedError, match="shrank"):
+            files.read(0, 0, 10)
+        monkeypatch.undo()
+
+
+def test_a_set_that_does_not_grow_is_not_refreshed(paths: list[Path], open_file: OpenFile) -> None:
+    with FileSet(paths, open_file) as files:
+        assert not files.refresh()
+        grow(paths[3])
+        with pytest.raises(DataChangedError, match="grew"):
+            files.refresh()
+        assert files.infos[3].size == 4096
+
+
 def test_the_last_file_of_a_growing_set_may_grow(paths: list[Path], open_file: OpenFile) -> None:
     with FileSet(paths, open_file, growing=True) as files:
         assert not files.refresh()

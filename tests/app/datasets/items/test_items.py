@@ -457,6 +457,7 @@ def test_a_stretch_of_a_source(tmp_path: Path) -> None:
         part = ItemRange(source, 1, 3)
         assert every(part) == [([98],), ([99],)]
         assert part.schema == source.schema
+        assert every(ItemRange(source, 2, 2)) == []
         with pytest.raises(PositionError):
             part.at(np.array([2]))
         for start, stop in ((2, 5), (-1, 2), (3, 2)):
