@@ -71,7 +71,8 @@ MAX_COUNT = 100_000
 """Tiles of a plan that are listed at once."""
 MAX_PARTS = 10_000
 """Partitions of a plan."""
-_MAX_BODY = 64 << 20
+MAX_BODY = 64 << 20
+"""Bytes of the JSON of a view or reduction: of masks, lists of positions and weights in it."""
 """Size of a view in bytes: its mask or list may select many millions of frames."""
 _VIEW = json_body(VIEW, {"select": {"nav": [[0, 2], [0, 2]]}, "dtype": "<f4"})
 _PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 409, 410, 412, 413, 416, 422, 429, 503)
@@ -220,7 +221,7 @@ async def stream_tiles(
     """
 
     async def handle(exchange: Exchange) -> None:
-        async with tiles.bodies.read(exchange, caller, _MAX_BODY) as spec:
+        async with tiles.bodies.read(exchange, caller, MAX_BODY) as spec:
             view = await tiles.threads.start(tiles.views.open, caller, ident, spec)
             await _stream(exchange, view, request, tiles, drain, after, max_tiles, codec)
 
@@ -234,7 +235,7 @@ async def plan_view(
     """Plan the view in the body: its shapes and a list of its tiles."""
 
     async def handle(exchange: Exchange) -> None:
-        async with tiles.bodies.read(exchange, caller, _MAX_BODY) as spec:
+        async with tiles.bodies.read(exchange, caller, MAX_BODY) as spec:
 
             def plan() -> bytes:
                 view = tiles.views.open(caller, ident, spec)
@@ -265,7 +266,7 @@ async def register_view(tiles: TileService, ident: str, request: Request) -> Exc
     caller = identity_of(request.scope)
 
     async def handle(exchange: Exchange) -> None:
-        async with tiles.bodies.read(exchange, caller, _MAX_BODY) as spec:
+        async with tiles.bodies.read(exchange, caller, MAX_BODY) as spec:
 
             def register() -> tuple[str, bool, bytes]:
                 name, view, created = tiles.views.register(caller, ident, spec)

@@ -33,7 +33,7 @@ from core.arrays import Floats
 from .encoding import npy_bytes, octets_of, values_header
 from .pictures import MAPS, check_map, png, scaled
 from .reductions import ReductionJob
-from .routes import MEDIA
+from .routes import MAX_BODY, MEDIA
 from .service import TileService
 
 router = Routes(
@@ -43,7 +43,6 @@ router = Routes(
     responses=problem_responses(400, 401, 403, 404, 408, 409, 412, 413, 422, 503),
 )
 
-_MAX_BODY = 64 << 20
 _SCHEMA = {
     "description": "In short, or as an object: op is sum, mean, std, min or max, over frames (the"
     " default) or pixels; com; or virtual, with detectors: disk, annulus, rectangle, point, or"
@@ -89,7 +88,7 @@ async def reduce_view(
         raise InvalidOptionError("result applies only to format=npy", option="result")
 
     async def handle(exchange: Exchange) -> None:
-        async with tiles.bodies.read(exchange, caller, _MAX_BODY) as body:
+        async with tiles.bodies.read(exchange, caller, MAX_BODY) as body:
             view, job = await tiles.threads.start(tiles.reduction, caller, ident, body)
             with closing(view):
                 if form == "npy":

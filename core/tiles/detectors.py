@@ -19,6 +19,8 @@ ROUND = {
     "annulus": ("an annulus", ("centre", "inner", "outer")),
 }
 """Detectors about a centre: what messages call them, and their members."""
+_WIDEST = 8
+"""Bytes of a weight: more are not exact in float64."""
 WEIGHTS_HINT = (
     'Such as {"weights": {"dtype": "<f4", "shape": [128, 128], "data": …}}, with base64 of a value'
     " per pixel, in C order"
@@ -135,16 +137,18 @@ def _round_detector(kind: str, value: Any, sig_shape: tuple[int, ...]) -> Detect
 
 def _weights(value: Any, sig_shape: tuple[int, ...]) -> Detector:  # noqa: ANN401 - JSON
     if not isinstance(value, Mapping):
-        raise OptionError("weights are an object", hint=WEIGHTS_HINT)
+        raise OptionError("weights must be an object", hint=WEIGHTS_HINT)
     check_members(value, ("dtype", "shape", "data"), "weights")
     if missing := [name for name in ("dtype", "shape", "data") if value.get(name) is None]:
         raise OptionError(f"weights lack {missing[0]}", hint=WEIGHTS_HINT)
     dtype = np.dtype(parse_dtype(value["dtype"]))
-    if dtype.kind == "c":
-        raise OptionError(f"weights are {dtype.name}", hint="Give real numbers")
+    if dtype.kind == "c" or dtype.itemsize > _WIDEST:
+        hint = f"Give real numbers of at most {_WIDEST} bytes, such as <f8"
+        raise OptionError(f"weights are {dtype.name}", hint=hint)
     if (shape := value["shape"]) != list(sig_shape):
+        told = shown(shape) if isinstance(shape, list) else "of another form"
         raise ShapeError(
-            f"weights have shape {shape!r:.80}, but frames of the view {list(sig_shape)}",
+            f"weights have the shape {told}, but frames of the view {list(sig_shape)}",
             hint="Give a value per pixel of what sig and bin leave of a frame",
         )
     octets = _decoded(value["data"])
@@ -169,7 +173,8 @@ def _decoded(data: Any) -> bytes:  # noqa: ANN401 - JSON
     try:
         return from_base64(data)
     except (binascii.Error, ValueError) as e:
-        raise OptionError("data of weights is not base64", hint=WEIGHTS_HINT) from e
+        hint = "Send it in one line, in the usual alphabet, as base64 -w0 writes it"
+        raise OptionError("data of weights is not base64", hint=hint) from e
 
 
 def _numbers(values: Any, count: int, name: str) -> tuple[float, ...]:  # noqa: ANN401 - JSON

@@ -142,6 +142,8 @@ def parse_reduction(spec: Mapping[str, Any], sig_shape: tuple[int, ...]) -> Redu
         ShapeError: a detector is not inside a frame of this shape.
     """
     op = spec.get("op")
+    if op is None:
+        raise OptionError("a reduction lacks op", hint=f"Give one of {', '.join(_OPS)}")
     if op not in _OPS:
         raise OptionError(f"there is no reduction {str(op)[:80]!r}", hint=_suggest(str(op)))
     known = {"op", "over"} if op in _OVER else {"op"}
@@ -157,10 +159,19 @@ def parse_reduction(spec: Mapping[str, Any], sig_shape: tuple[int, ...]) -> Redu
             raise OptionError("virtual needs detectors, an array of at least one")
         if len(items) > MAX_DETECTORS:
             raise OptionError(f"there are {len(items)} detectors, more than {MAX_DETECTORS}")
-        detectors = tuple(parse_detector(item, sig_shape) for item in items)
+        detectors = tuple(_detector(k, items, sig_shape) for k in range(len(items)))
     if op == "com" and len(sig_shape) > 3:  # noqa: PLR2004
         raise ShapeError("com needs frames of up to 3 axes")
-    return Reduction(op, over, detectors)  # type: ignore[arg-type]
+    return Reduction(op, over, detectors)
+
+
+def _detector(k: int, items: Sequence[Any], sig_shape: tuple[int, ...]) -> Detector:
+    try:
+        return parse_detector(items[k], sig_shape)
+    except (OptionError, ShapeError) as e:
+        if len(items) > 1:
+            e.args = (f"detectors[{k}]: {e.message}",)
+        raise
 
 
 class Reducer:

@@ -277,8 +277,10 @@ def _image(args: argparse.Namespace, client: Client) -> None:
 
 def _reduction(args: argparse.Namespace) -> Any:  # noqa: ANN401 - JSON, or a name
     text = args.reduction.lstrip()
+    wanted = f"{_WEIGHTS}FILE.npy takes what numpy.save wrote, a value per pixel of a frame"
+    if text in {_WEIGHTS, _WEIGHTS[:-1]} or (text.endswith(".npy") and ":" not in text):
+        raise ValueError(f"{text!r} is no reduction: {wanted}")
     if text.startswith(_WEIGHTS):
-        wanted = f"{_WEIGHTS} takes what numpy.save wrote, a value per pixel of a frame"
         weights = _load(Path(text.removeprefix(_WEIGHTS)), wanted)
         return {"op": "virtual", "detectors": [{"weights": weights}]}
     is_json = text.startswith("{")

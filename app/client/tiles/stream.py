@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -230,6 +231,10 @@ def _with_weights(detector: Any) -> Any:  # noqa: ANN401 - as in the contract, o
     weights = detector.get("weights") if isinstance(detector, Mapping) else None
     if weights is None or isinstance(weights, Mapping):
         return detector
+    if isinstance(weights, np.ma.MaskedArray | str | os.PathLike):
+        raise TypeError(
+            f"weights are a plain array, not {type(weights).__name__}: np.load(path), filled(0)"
+        )
     weights = np.asarray(weights)
     image = {"dtype": weights.dtype.str, "shape": list(weights.shape)}
     data = base64.b64encode(weights.tobytes()).decode()

@@ -219,7 +219,12 @@ class Connection:
             http.putheader("Transfer-Encoding", "chunked")
         else:
             http.putheader("Content-Length", str(length))
-        http.endheaders(request.body or None)
+        try:
+            http.endheaders(request.body or None)
+        except (BrokenPipeError, ConnectionResetError):
+            # The service may have answered before it closed.
+            if not request.body:
+                raise
 
     def receive(self, view: memoryview) -> int:
         """Fill a view with the next bytes of the answer.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -11,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.tiles.routes import MAX_COUNT, MAX_PARTS
+from app.tiles.routes import MAX_BODY, MAX_COUNT, MAX_PARTS
 from tests.app.harness import Answer, Service, head
 from tests.core.tiles import writers
 
@@ -303,3 +304,18 @@ def test_pictures_take_reductions_in_short(place: Place) -> None:
     assert place.ask("GET", f"{path}?reduction=sum&result=sum").status == 200
     answer = place.ask("GET", f"{path}?low=0.01&high=0.99")
     assert "write 99, not 0.99" in answer.json()["hint"]
+
+
+@pytest.mark.parametrize("path", ["plan", "reduce"])
+def test_the_json_of_a_view_or_reduction_has_a_largest_size(place: Place, path: str) -> None:
+    body = b" " * (MAX_BODY + 1)
+    with place.service.connect() as client:
+        # The answer may come before all is taken.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            client.sendall(
+                head("POST", f"/v1/datasets/scan/{path}", [("Content-Length", str(len(body)))])
+            )
+            client.sendall(body)
+        refused = Answer(client, "POST")
+    assert (refused.status, refused.json()["code"]) == (413, "too-large")
+    assert refused.json()["allowed"] == MAX_BODY

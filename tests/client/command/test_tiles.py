@@ -59,6 +59,8 @@ def test_the_catalogue(
         ("tiles scan --dtype uint12 -o o.npy", "dtype is 'uint12', which is no type"),
         ("tiles scan --mask ints.npy -o o.npy", "ints.npy holds int64: --mask takes"),
         ("reduce scan weights:objects.npy -o o.npy", "objects.npy: Object arrays cannot be loaded"),
+        ("reduce scan ones.npy -o o.npy", "'ones.npy' is no reduction: weights:FILE.npy takes"),
+        ("reduce scan weights: -o o.npy", "'weights:' is no reduction: weights:FILE.npy takes"),
         (
             "image scan weights:ones.npy -o o.png",
             "weights, or listed positions, are too long for the",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,9 @@ def test_weights_of_detectors_may_be_arrays() -> None:
     assert base64.b64decode(described["data"]) == image.tobytes()
     assert third["weights"]["shape"] == [2, 3]
     assert reduction_json(content) == content
+    for wrong in (np.ma.masked_array(image, image > 3), "w.npy", Path("w.npy")):
+        with pytest.raises(TypeError, match="weights are a plain array, not "):
+            reduction_json({"op": "virtual", "detectors": [{"weights": wrong}]})
 
 
 def test_numpy_takes_no_handle_for_an_array(scan: Dataset) -> None:

@@ -54,7 +54,10 @@ ONES = np.ones((2, 3), "<f4")
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ({"weights": [[1, 1, 1]] * 2}, "weights are an object"),
+        ({"weights": [[1, 1, 1]] * 2}, "weights must be an object"),
+        (weights_of(ONES.astype("<f16")), "weights are (float128|longdouble)"),
+        (weights_of(ONES, shape=(2, 3)), "of another form"),
+        (weights_of(ONES, data="AAAA\nAAAA"), "not base64"),
         ({"weights": {"dtype": "<f4", "shape": [2, 3]}}, "weights lack data"),
         (weights_of(ONES, shape=None), "weights lack shape"),
         (weights_of(ONES, size=6), "weights has no member 'size'"),
@@ -63,7 +66,7 @@ ONES = np.ones((2, 3), "<f4")
         (weights_of(ONES, data="AA=A"), "not base64"),
         (weights_of(ONES, data="AAAA"), r"have 3 bytes, but \[2, 3\] of float32 are 24"),
         (weights_of(ONES.astype("<c8")), "weights are complex64"),
-        (weights_of(ONES.reshape(3, 2)), r"shape \[3, 2\], but frames of the view \[2, 3\]"),
+        (weights_of(ONES.reshape(3, 2)), r"the shape \[3, 2\], but frames of the view \[2, 3\]"),
         (weights_of(ONES.reshape(6)), r"shape \[6\], but"),
         (weights_of(ONES * np.nan), "not finite at 6 pixels"),
         (weights_of(ONES * 0), "0 at every pixel"),
@@ -72,3 +75,11 @@ ONES = np.ones((2, 3), "<f4")
 def test_what_is_wrong_with_weights(spec: dict[str, Any], said: str) -> None:
     with pytest.raises((OptionError, ShapeError), match=said):
         parse_detector(spec, (2, 3))
+
+
+def test_of_several_detectors_the_wrong_one_is_named() -> None:
+    spec = {"op": "virtual", "detectors": [{"point": [0, 0]}, weights_of(ONES * np.nan)]}
+    with pytest.raises(ShapeError, match=r"^detectors\[1\]: weights are not finite at 6 pixels"):
+        parse_reduction(spec, (2, 3))
+    with pytest.raises(OptionError, match="a reduction lacks op"):
+        parse_reduction(weights_of(ONES), (2, 3))
