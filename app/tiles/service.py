@@ -15,6 +15,7 @@ from app.errors import DataChangedError, InvalidOptionError
 from app.http.addresses import Addresses
 from app.http.identity import Identity
 from app.http.json_bodies import JsonBodies
+from core.tiles.reduce import is_over_pixels
 
 from .reductions import PartialStore, ReductionJob
 from .views import OpenView, Views
@@ -61,6 +62,9 @@ class TileService:
         if "casting" in view_spec:
             fault = "casting is of tiles: results of reductions are float64"
             raise InvalidOptionError(fault, hint="Leave it out of the view", option="casting")
+        if is_over_pixels(body["reduction"]) and not {"missing", "dtype"} & set(view_spec):
+            # Results keep the shape of the scan, also where binned positions lack frames.
+            view_spec = {**view_spec, "missing": "nan"}
         view = self.views.open(caller, dataset, view_spec)
         with on_error(view.close):
             job = ReductionJob(view, body["reduction"], self.threads, self.partials)

@@ -129,6 +129,13 @@ def _suggest(word: str) -> str:
     return hint
 
 
+def is_over_pixels(spec: Mapping[str, Any] | str) -> bool:
+    """Whether a reduction, in short or as JSON values, has a result for each position."""
+    if isinstance(spec, str):
+        return spec.strip() not in _OVER
+    return spec.get("over") == "pixels" or spec.get("op") not in _OVER
+
+
 def parse_reduction(spec: Mapping[str, Any], sig_shape: tuple[int, ...]) -> Reduction:
     """Parse a reduction from JSON values.
 

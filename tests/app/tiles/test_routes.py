@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import io
 import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -319,3 +321,32 @@ def test_the_json_of_a_view_or_reduction_has_a_largest_size(place: Place, path: 
         refused = Answer(client, "POST")
     assert (refused.status, refused.json()["code"]) == (413, "too-large")
     assert refused.json()["allowed"] == MAX_BODY
+
+
+def test_positions_without_a_frame_are_nan_in_maps_of_what_is_binned_or_chosen(
+    place: Place,
+) -> None:
+    frames = np.random.default_rng(3).integers(0, 900, (15, 8, 6)).astype("<u2")
+    np.save(place.root / "short.npy", frames)
+    entry = {"id": "short", "files": ["short.npy"], "nav_shape": [4, 4], "partial": True}
+    assert place.ask("POST", "/v1/datasets", json.dumps(entry).encode()).status == 201
+    scan = np.full(16, np.nan)
+    scan[:15] = frames.sum((1, 2))
+
+    def reduced(reduction: object, **view: object) -> Any:  # noqa: ANN401 - an array
+        body = json.dumps({"view": view, "reduction": reduction}).encode()
+        answer = place.ask("POST", "/v1/datasets/short/reduce?format=npy", body)
+        assert answer.status == 200, answer.body
+        return np.load(io.BytesIO(answer.body))
+
+    binned = scan.reshape(2, 2, 2, 2).sum((1, 3))
+    everything = {"op": "virtual", "detectors": [{"rectangle": [[0, 8], [0, 6]]}]}
+    for reduction in ({"op": "sum", "over": "pixels"}, everything, "rectangle:0,8,0,6"):
+        found = reduced(reduction, bin={"nav": 2})
+        assert np.array_equal(found, binned, equal_nan=True)
+        assert np.array_equal(
+            reduced(reduction, select={"frames": [15, 3]}), [np.nan, scan[3]], equal_nan=True
+        )
+        assert np.isnan(reduced(reduction, select={"frames": [15]})).all()
+    # Over the frames, those that there are.
+    assert np.array_equal(reduced("sum"), frames.astype("f8").sum(0))
