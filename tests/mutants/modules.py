@@ -56,6 +56,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "tests/app/http/test_guard.py",
         "tests/app/http/test_trail.py",
         "tests/app/http/test_owners.py",
+        "tests/app/http/test_origins.py",
     ),
     "app/http/identity.py": (),
     "app/http/keys.py": (),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.losses import pipes
-from app.losses.outputs import FileOutput, Outputs
+from app.losses.outputs import FileOutput, Outputs, check_free
 from app.losses.pipes import PipeOutput
 from core.errors import InputError, OptionError
 
@@ -234,3 +234,13 @@ def test_large_and_small_pieces_come_in_the_order_they_were_written(tmp_path: Pa
         for piece in pieces:
             output.write(piece)
     assert (tmp_path / "rows").read_bytes() == b"".join(pieces)
+
+
+def test_files_that_are_there_are_replaced_where_that_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "old.csv").write_bytes(b"")
+    (tmp_path / "folder").mkdir()
+    paths = [tmp_path / "folder", tmp_path / "new.csv", tmp_path / "old.csv"]
+    check_free(paths[:2], force=False)
+    check_free(paths, force=True)
+    with pytest.raises(OptionError, match=r"old\.csv exists"):
+        check_free(paths, force=False)
