@@ -197,11 +197,9 @@ def _column(each: OpenSet, name: str, option: str) -> Texts:
         return each.summaries.astype(np.str_)
     columns: Mapping[str, Texts] = {} if each.info is None else each.info.columns
     if each.info is None or name not in columns:
-        has = (
-            names_hint(name, [*columns, SUMMARY])
-            if columns
-            else "It has none: give summary_info with it"
-        )
+        has = "It has none: give summary_info with it"
+        if columns:
+            has = names_hint(name, [*columns, SUMMARY])
         raise InvalidOptionError(
             f"the loss set {each.record.id} has no dimension {name[:_SHOWN]!r}",
             hint=has,

@@ -330,6 +330,7 @@ def _reading_plan(view: OpenView, reduction: Reduction) -> Plan:
             hint="Leave it out of the view",
             option="dtype",
         )
+    over_pixels = reduction.over == "pixels"
     small = plan.dtype.itemsize <= 2 or plan.dtype == np.float32  # noqa: PLR2004
     # The kernel takes weights of the dtype of the frames.
     small = small and reduction.fits_float32
@@ -352,8 +353,6 @@ def _reading_plan(view: OpenView, reduction: Reduction) -> Plan:
         dtype=dtype.str,
         tile_shape=None,
         target_bytes=max(CHUNK_BYTES, frame),
-        missing="nan"
-        if view.view.missing == "skip" and reduction.over == "pixels"
-        else view.view.missing,
+        missing="nan" if over_pixels and view.view.missing == "skip" else view.view.missing,
     )
     return view.dataset.plan(reading)
