@@ -45,7 +45,7 @@ def test_keys_are_revoked_by_id_or_by_owner(store: MemoryStateStore) -> None:
     other = keys.add("bob", {"losses"}, now=0)[1]
     assert [key.digest for key in keys.revoke(mine[0].ident, now=1)] == [mine[0].digest]
     assert {key.digest for key in keys.revoke("alice", now=2)} == {k.digest for k in mine[1:]}
-    for name in ("alice", mine[0].ident, mine[0].ident[:5], "nobody"):
+    for name in ("alice", mine[0].ident, other.ident[:5], other.digest[:7], "", "nobody"):
         with pytest.raises(NotFoundError, match="no key"):
             keys.revoke(name, now=3)
     assert {key.owner for key in keys.records() if key.revoked is None} == {"bob"}

@@ -67,6 +67,9 @@ def test_it_is_listed_and_deleted_but_not_read(store: Store) -> None:
     with pytest.raises(StoreDamagedError):
         things.page("alice")
     assert things.has("alice", "b")
+    # An administrator's own thing of the name, if there is one, and no other.
+    things.insert("admin", "c", "c")
+    assert things.remove("admin", "c", everyone=True) == ["admin"]
     assert sorted(things.remove("admin", "b", everyone=True)) == ["", "bob"]
     assert things.ids("alice") == ["a", "c"]
     with pytest.raises(NotFoundError):

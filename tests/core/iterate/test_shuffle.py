@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from core.errors import PipelineError
 from core.iterate.base import Indexed, Stage, in_order
 from core.iterate.blocks import BlockPermutation, count_misses
 from core.iterate.positions import Permute, Range, Repeat, Shard
@@ -301,3 +302,10 @@ def test_a_seed_and_an_epoch_are_not_added() -> None:
     for a in range(3):
         for b in range(3):
             assert five[a * 30 : a * 30 + 30] != six[b * 30 : b * 30 + 30]
+
+
+def test_a_reservoir_reads_only_what_it_can_find_again() -> None:
+    sequential = in_order(CounterSource(9))
+    with pytest.raises(PipelineError, match="cannot follow a sequential stage") as caught:
+        ReservoirShuffle(sequential, size=4)
+    assert "before the first sequential stage" in str(caught.value.hint)

@@ -89,3 +89,23 @@ def test_any_part_of_a_mask_is_that_of_the_list(monkeypatch: pytest.MonkeyPatch)
             if found is None:
                 assert not len(listed)
                 break
+
+
+def test_stretches_of_a_lattice_are_cut_by_what_they_hold() -> None:
+    lattice = resolve(Grid(((1, 9, 3), (0, 7, 2))), (9, 8))
+    assert isinstance(lattice, Lattice)
+    flat = [8 * y + x for y in (1, 4, 7) for x in (0, 2, 4, 6)]
+    for first in range(len(flat)):
+        for last in range(first + 1, len(flat) + 1):
+            held = flat[first:last]
+            stretch = Stretch(lattice, first, last)
+            assert stretch.extremes() == (held[0], held[-1])
+            for low in range(0, 72, 7):
+                for high in (low, low + 1, low + 20, 72):
+                    found, expected = (
+                        stretch.within(low, high),
+                        [i for i in held if low <= i < high],
+                    )
+                    assert (found is None) == (not expected)
+                    if found is not None:
+                        assert found.box((0,), found.shape).tolist() == expected
