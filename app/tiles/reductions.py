@@ -313,10 +313,7 @@ def _memory(plan: Plan, reduction: Reduction, width: int) -> int:
 
 
 def _reading_plan(view: OpenView, reduction: Reduction) -> Plan:
-    """Plan the same frames again: whole, of a floating type that holds them, one chunk to a tile.
-
-    Results over pixels keep the shape of the scan: a position without a frame is NaN there.
-    """
+    """Plan the same frames again: whole, of a floating type that holds them, a chunk to a tile."""
     plan = view.plan
     if plan.dtype.kind == "c":
         raise InvalidOptionError(
@@ -330,7 +327,6 @@ def _reading_plan(view: OpenView, reduction: Reduction) -> Plan:
             hint="Leave it out of the view",
             option="dtype",
         )
-    over_pixels = reduction.over == "pixels"
     small = plan.dtype.itemsize <= 2 or plan.dtype == np.float32  # noqa: PLR2004
     # The kernel takes weights of the dtype of the frames.
     small = small and reduction.fits_float32
@@ -353,6 +349,5 @@ def _reading_plan(view: OpenView, reduction: Reduction) -> Plan:
         dtype=dtype.str,
         tile_shape=None,
         target_bytes=max(CHUNK_BYTES, frame),
-        missing="nan" if over_pixels and view.view.missing == "skip" else view.view.missing,
     )
     return view.dataset.plan(reading)

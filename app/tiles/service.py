@@ -62,8 +62,8 @@ class TileService:
         if "casting" in view_spec:
             fault = "casting is of tiles: results of reductions are float64"
             raise InvalidOptionError(fault, hint="Leave it out of the view", option="casting")
-        if is_over_pixels(body["reduction"]) and not {"missing", "dtype"} & set(view_spec):
-            # Results keep the shape of the scan, also where binned positions lack frames.
+        if is_over_pixels(body["reduction"]) and view_spec.get("missing", "skip") == "skip":
+            # Results keep the shape of the scan: a position without a frame is NaN there.
             view_spec = {**view_spec, "missing": "nan"}
         view = self.views.open(caller, dataset, view_spec)
         with on_error(view.close):

@@ -273,16 +273,16 @@ def test_stored_segments_renew_the_budget(tmp_path: Path, monkeypatch: pytest.Mo
 def test_results_of_a_scan_with_empty_positions_keep_its_shape(desk: Desk) -> None:
     entry = {"id": "partial", "files": ["scan.npy"], "nav_shape": [6, 6], "partial": True}
     desk.catalogue.register(SINGLE_USER, entry)[0].close()
-    opened = desk.tiles.open(SINGLE_USER, "partial", {})
-    try:
-        results = [
-            ReductionJob(opened, spec, desk.engine, desk.partials).run(
-                lambda _done, _total: None, lambda: False
-            )
-            for spec in ({"op": "sum", "over": "pixels"}, {"op": "sum"}, {"op": "com"})
-        ]
-    finally:
-        opened.close()
+    asked: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"op": "sum", "over": "pixels"}, {"missing": "nan"}),
+        ({"op": "sum"}, {}),
+        ({"op": "com"}, {"missing": "nan"}),
+    ]
+    results = []
+    for spec, view in asked:
+        with closing(desk.tiles.open(SINGLE_USER, "partial", view)) as opened:
+            job = ReductionJob(opened, spec, desk.engine, desk.partials)
+            results.append(job.run(lambda _done, _total: None, lambda: False))
     sums, frame, centres = results
     expected = np.full(36, np.nan)
     expected[:30] = FRAMES.reshape(30, -1).sum(1)

@@ -348,5 +348,9 @@ def test_positions_without_a_frame_are_nan_in_maps_of_what_is_binned_or_chosen(
             reduced(reduction, select={"frames": [15, 3]}), [np.nan, scan[3]], equal_nan=True
         )
         assert np.isnan(reduced(reduction, select={"frames": [15]})).all()
+        for view in ({"missing": "skip"}, {"dtype": "<f4"}):
+            assert np.array_equal(reduced(reduction, **view), scan.reshape(4, 4), equal_nan=True)
+            found = reduced(reduction, bin={"nav": 2}, **view)
+            assert np.array_equal(found, binned, equal_nan=True)
     # Over the frames, those that there are.
     assert np.array_equal(reduced("sum"), frames.astype("f8").sum(0))

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
 
 import pytest
 
@@ -185,6 +187,27 @@ def test_an_answer_before_the_body_is_read() -> None:
     assert receive(connection) == b"no"
     assert not connection.finish()
     assert sent < 1000
+
+
+def test_an_answer_before_a_whole_body_was_sent_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that refuses a body by its size closes while it is being sent."""
+    send = HTTPConnection.endheaders
+
+    def break_off(self: HTTPConnection, message_body: object = None) -> None:
+        send(self)
+        if message_body:
+            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+    monkeypatch.setattr(HTTPConnection, "endheaders", break_off)
+    refusal = b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 2\r\n\r\nno"
+    connection, request = connect(answering(refusal).port), Request("POST", "/x", body=b"much")
+    assert connection.send(request).status == 413
+    assert receive(connection) == b"no"
+    connection.close()
+    silent = connect(answering(b"").port)
+    with pytest.raises(ConnectionFailed):
+        silent.send(request)
+    silent.close()
 
 
 def test_connections_are_used_again(service: FakeService) -> None:
