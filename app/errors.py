@@ -226,7 +226,7 @@ _CORE: dict[type[core.CoreError], tuple[int, str]] = {
 
 _LOCATION = (
     *("source", "offset", "event", "block", "hint", "stage", "field", "position"),
-    *("stage_name", "budget", "limit", "allowed", "setting", "inputs"),
+    *("stage_name", "budget", "limit", "allowed", "setting", "inputs", "option"),
 )
 """Attributes that locate a fault; each error of the engine has some of them."""
 _SETTINGS = {"max_samples": "THALWEG_MAX_SAMPLES", "max_blocks": "THALWEG_MAX_BLOCKS"}

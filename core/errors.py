@@ -148,11 +148,20 @@ class ReportError(CoreError, code="report"):
 
     Attributes:
         inputs: names of inputs that a report needs and that are not there; None if that is not it.
+        option: name of the input or option that no report takes; None if that is not it.
     """
 
-    def __init__(self, message: str, *, inputs: Sequence[str] | None = None, **place: Any) -> None:  # noqa: ANN401 - of all
+    def __init__(
+        self,
+        message: str,
+        *,
+        inputs: Sequence[str] | None = None,
+        option: str | None = None,
+        **place: Any,  # noqa: ANN401 - of all
+    ) -> None:
         super().__init__(message, **place)
         self.inputs = None if inputs is None else list(inputs)
+        self.option = option
 
 
 class InputError(CoreError, code="input"):

@@ -107,6 +107,7 @@ def check_used(reports: Sequence[Report], present: set[str]) -> None:
             raise ReportError(
                 f"{entry.noun} are given, but {names} is not wanted",
                 hint=f"Add {names.lower()}, or leave {entry.name} out",
+                option=entry.name,
             )
 
 
@@ -129,6 +130,7 @@ def check_options(reports: Sequence[Report], options: RunOptions, choices: Conta
             raise ReportError(
                 f"{entry.name} is given, but {names} is not wanted",
                 hint=f"Add {names.lower()}, or leave {entry.name} out",
+                option=entry.name,
             )
 
 
@@ -143,6 +145,7 @@ def check_curves(reports: Sequence[Report], options: RunOptions) -> None:
             raise ReportError(
                 f"{report.name.upper()} has none of the curves {options.curves}",
                 hint=f"Name some of its curves {', '.join(report.curves)}, or leave curves out",
+                option="curves",
             )
 
 

@@ -255,6 +255,7 @@ def test_a_variant_that_there_is_not_is_told_from_one_that_is_being_computed(
         unused = {"reports": ["melt"], "options": option}
         refused = asyncio.run(service.post(f"/v1/runs/{run.id}/reports", json=unused))
         assert (refused.status_code, refused.json()["detail"]) == (422, detail)
+        assert refused.json()["option"] == next(iter(option))
     assert "own" in missing.json()["hint"]
 
 

@@ -98,14 +98,15 @@ def test_a_list_that_is_an_option_is_bound_to_no_input(service: Service) -> None
 def test_options_without_effect_are_refused_of_runs_and_posts(
     service: Service, report: str, options: dict[str, object], detail: str
 ) -> None:
+    option = next(iter(options))
     answer = create(service, {**RUN, "reports": [report], "options": options})
-    assert is_problem(answer, "report", 422)["detail"] == detail
+    assert is_problem(answer, "report", 422, option=option)["detail"] == detail
     if report != "melt":
         put = put_input(service, "occurrence", b"1,1,1\n", query="?no_of_periods=9").json()
         options = options | {"occurrence": put["digest"], "no_of_periods": 9}
     query = f"/v1/losses/{report}?{urlencode(options)}"
     answer = Uploader(service).ask("POST", query, stream())
-    assert is_problem(answer, "report", 422)["detail"] == detail
+    assert is_problem(answer, "report", 422, option=option)["detail"] == detail
 
 
 def test_a_number_of_periods_that_is_wrong_or_lacking_is_corrected_with_the_occurrences(
