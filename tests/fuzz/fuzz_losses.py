@@ -26,7 +26,7 @@ from core.losses.inputs import parse_event_rates, parse_occurrence, parse_quanti
 from core.losses.policy import Policy
 from core.losses.reader import LossReader
 from core.losses.samples import SampleSpec, generate_inputs
-from tests.streams import ALL_REPORTS, feed, random_cuts, random_stream, read
+from tests.streams import ALL_REPORTS, Outcome, feed, random_cuts, random_stream, read
 
 PATIENCE = 20
 """Seconds one case may take; the slowest honest one takes far less than one."""
@@ -86,11 +86,27 @@ def try_stream(rng: np.random.Generator) -> tuple[str, bytes]:
     whole = feed([data], reports, policy=policy)
     pieces = random_cuts(rng, data, int(rng.integers(0, 30)))
     cut = feed(pieces, reports, policy=policy)
-    assert whole == cut, f"cut differently: {whole.error} and {cut.error}"
+    is_wide = _is_wide(whole)
+    alike = _begin_alike(whole, cut) if is_wide and _is_wide(cut) else whole == cut
+    assert alike, f"cut differently: {whole.error} and {cut.error}"
     reading = read(pieces, LossReader(policy))
-    if whole.error is None or whole.error[1] != "report":
+    if whole.error is None or not (is_wide or whole.error[1] == "report"):
         assert reading.error == whole.error, f"read differently: {reading.error}, {whole.error}"
     return (whole.error[1] if whole.error else "accepted"), data
+
+
+def _is_wide(outcome: Outcome) -> bool:
+    return outcome.error is not None and outcome.error[2].endswith("bytes holds")
+
+
+def _begin_alike(one: Outcome, other: Outcome) -> bool:
+    """Whether rows are the same as far as both have them.
+
+    A number of a row that is too large is found once a piece has been parsed. It may be any of
+    those in the piece, and rows of the blocks before it are handed on only from earlier pieces.
+    """
+    both = [(one.rows.get(r, b""), other.rows.get(r, b"")) for r in one.rows | other.rows]
+    return all(a.startswith(b) or b.startswith(a) for a, b in both)
 
 
 INPUTS = generate_inputs(SampleSpec(events=8, summaries=2, samples=4))

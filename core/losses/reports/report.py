@@ -312,12 +312,14 @@ def check_width(rows: Rows) -> None:
     """Refuse numbers that their float width does not hold: they have become infinite.
 
     Raises:
-        LimitError: naming the first column that has one, and its first row.
+        LimitError: naming the first row that has one, and its column.
     """
-    names = rows.dtype.names or ()
-    for name in names:
-        dtype = rows.dtype[name]
-        if dtype.kind == "f" and (wide := np.isinf(rows[name])).any():
-            row = rows[np.argmax(wide)]
-            keys = [f"{key} {row[key]}" for key in names[:2] if rows.dtype[key].kind == "i"]
-            raise beyond(f"{name} of {', '.join(keys)} is", dtype.itemsize)
+    names = [name for name in rows.dtype.names or () if rows.dtype[name].kind == "f"]
+    wide = {
+        name: int(np.argmax(is_wide)) for name in names if (is_wide := np.isinf(rows[name])).any()
+    }
+    if wide:
+        name = min(wide, key=lambda name: wide[name])
+        row = rows[wide[name]]
+        keys = [f"{key} {row[key]}" for key in row.dtype.names[:2] if row.dtype[key].kind == "i"]
+        raise beyond(f"{name} of {', '.join(keys)} is", row.dtype[name].itemsize)
