@@ -34,6 +34,7 @@ CHANGES = {
     ("DELETE", "/v1/inputs/{name}/{digest}"): Change("delete", "input", "digest"),
     ("POST", "/v1/pipelines"): Change("create", "pipeline"),
     ("POST", "/v1/runs"): Change("create", "run"),
+    ("PATCH", "/v1/runs/{run}"): Change("label", "run", "run"),
     ("DELETE", "/v1/runs/{run}"): Change("delete", "run", "run"),
     ("PUT", "/v1/runs/{run}/inputs/{name}"): Change("create", "input"),
     ("POST", "/v1/runs/{run}/seal"): Change("seal", "run", "run"),
@@ -122,7 +123,7 @@ _FURTHER = {"view": ("dataset", "ident"), "input": ("name", "name"), "stream": (
 
 _MADE = {_CREATED: "created", 202: "accepted"}
 """What became of it, by status: what is accepted is computed later."""
-_DONE = {"delete": "deleted", "append": "appended"}
+_DONE = {"delete": "deleted", "append": "appended", "label": "labelled"}
 
 
 def _result(change: Change, status: int) -> str:

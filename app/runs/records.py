@@ -315,6 +315,12 @@ def _is_whole(record: StreamRecord) -> bool:
     return at == record.offset >= record.cursor.offset
 
 
+def labelled(run: RunRecord, label: str | None) -> RunRecord:
+    """Return a run with another label."""
+    spec = {name: value for name, value in run.spec.items() if name != "label"}
+    return replace(run, spec=spec if label is None else {**spec, "label": label})
+
+
 def next_fence(stream: StreamRecord) -> int:
     """Draw the fence of the next append.
 

@@ -9,12 +9,12 @@ from typing import Annotated, Any, Literal, Self
 from unicodedata import category
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
-    field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
@@ -86,6 +86,18 @@ _JOINERS = {"\u200c", "\u200d"}
 """Without which some scripts, and some emoji, cannot be written."""
 
 
+def _printable(label: str) -> str:
+    if not label.strip():
+        raise ValueError("it is blank")
+    for place, character in enumerate(label, 1):
+        if category(character) in _UNSEEN and character not in _JOINERS:
+            raise ValueError(f"it has {character!r} as character {place}, which nobody sees")
+    return label.strip()
+
+
+Label = Annotated[str, Field(max_length=200), AfterValidator(_printable)]
+
+
 class RunBody(BaseModel):
     """A run to create."""
 
@@ -96,7 +108,7 @@ class RunBody(BaseModel):
     inputs: dict[InputName, str] = Field({}, description="Digests of auxiliary files, by name")
     options: NewRunOptions = Field(default_factory=lambda: NewRunOptions.model_validate({}))
     days: float | None = given("Lifetime after the last change, in days", gt=0, le=MAX_DAYS)
-    label: str | None = given("What people call the run; routes take its id", max_length=200)
+    label: Label | None = given("What people call the run; routes take its id")
 
     @model_validator(mode="after")
     def _once(self) -> RunBody:
@@ -104,17 +116,13 @@ class RunBody(BaseModel):
             raise ValueError(f"reports names {twice[0]} twice")
         return self
 
-    @field_validator("label")
-    @classmethod
-    def _printable(cls, label: str | None) -> str | None:
-        if label is None:
-            return None
-        if not label.strip():
-            raise ValueError("it is blank")
-        for place, character in enumerate(label, 1):
-            if category(character) in _UNSEEN and character not in _JOINERS:
-                raise ValueError(f"it has {character!r} as character {place}, which nobody sees")
-        return label.strip()
+
+class RunChange(BaseModel):
+    """What may change of any run."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    label: Label | None = Field(description="What people call the run; null for no label")
 
 
 class StreamCounts(BaseModel):
@@ -295,6 +303,18 @@ class RunSpec:
         inputs = dict(body.inputs)
         spec = cls(body.perspective, tuple(body.reports), body.options, inputs, body.label)
         return spec, body.days
+
+    @staticmethod
+    def parse_change(values: Mapping[str, Any]) -> str | None:
+        """Parse the body that changes a run; return its new label.
+
+        Raises:
+            InvalidOptionError: a member is unknown, missing or invalid.
+        """
+        try:
+            return RunChange.model_validate(values).label
+        except ValidationError as e:
+            raise invalid(e) from e
 
     @classmethod
     def of(cls, run: RunRecord) -> Self:

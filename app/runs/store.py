@@ -27,7 +27,7 @@ from app.state.base import (
 from app.state.blobs import BlobMissingError, BlobStore
 from app.state.ownership import Namespaces
 
-from .records import RUN, STREAM, RunRecord, StreamRecord
+from .records import RUN, STREAM, RunRecord, StreamRecord, labelled
 from .watching import Watch
 
 _DAY = 86400.0
@@ -113,7 +113,8 @@ class Runs:
             # Unless it was deleted in the meantime:
             with contextlib.suppress(NotFoundError):
                 known = self.get(caller, ident)
-                if (known.spec, known.days) != (spec, days):
+                # The label may have changed since.
+                if (labelled(known, spec.get("label")).spec, known.days) != (spec, days):
                     raise IdempotencyError(
                         "the Idempotency-Key was used for a run with another spec",
                         hint="Use a new key for each run",

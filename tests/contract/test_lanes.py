@@ -34,7 +34,7 @@ DECLARED = {
         GET /console/datasets   GET /console/datasets/{ident}
         GET /console/pipelines  GET /console/pipelines/{ident}  GET /console/operations
         GET /console/samples/{name}     POST /console/samples/scan
-        GET /console/runs/new   GET /console/portfolio
+        GET /console/runs/new   GET /console/portfolio  PATCH /v1/runs/{run}
     """,
     # One tile, one batch, a picture, a chunk, and what is computed for a view or a pipeline.
     QUICK: """

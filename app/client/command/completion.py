@@ -21,6 +21,7 @@ EXAMPLES = {
     "run status": "RUN --json",
     "run seal": "RUN --no-wait",
     "run fetch": "RUN --report ept -o ept.parquet",
+    "run label": "RUN 'flood v3, portfolio 7'",
     "run list": "",
     "run delete": "RUN --partition 3",
     "portfolio create": "RUN --name wind --summary-info info.csv --currency EUR",

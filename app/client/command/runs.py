@@ -92,6 +92,8 @@ def add_commands(commands: Any) -> None:  # noqa: ANN401 - argparse has no publi
         "Write finished reports of a sealed run to files. Running a killed or cut-off command"
         " again completes them.",
     )
+    named: Options = {**_RUN, "text TEXT": 'what people call it from now on; "" for no label'}
+    new_command(group, "label", _label, "change the label of a run", named)
     new_command(group, "list", _list, "print your runs", {})
     partition: Options = {**_RUN, "--partition N": ("only this one's stream", count)}
     new_command(group, "delete", _delete, "delete a run, or one of its streams", partition)
@@ -214,6 +216,10 @@ def _seal(args: argparse.Namespace, client: Client) -> None:
     with saying_warnings(quiet=False):
         run = client.runs.seal(args.id, wait=not args.no_wait, **options)
     sys.stdout.write(f"{run.state}\n")
+
+
+def _label(args: argparse.Namespace, client: Client) -> None:
+    client.runs.label(args.id, args.text or None)
 
 
 def _delete(args: argparse.Namespace, client: Client) -> None:

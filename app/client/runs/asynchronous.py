@@ -129,6 +129,15 @@ class AsyncRuns(AsyncCalls):
         """
         return await self._run(RunRequests(run).describe())
 
+    async def label(self, run: RunLike, text: str | None) -> Run:
+        """Change what people call a run, in whatever state it is; None for no label.
+
+        Raises:
+            ProblemError: the service refused, such as a label of several lines.
+            ConnectionFailed: the service could not be reached.
+        """
+        return await self._run(RunRequests(run).label(text))
+
     async def streams(self, run: RunLike) -> Sequence[Stream]:
         """The streams of a run, in the order of their partitions.
 

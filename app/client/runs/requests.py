@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, TypedDict
 from urllib.parse import urlsplit
 
@@ -258,6 +258,10 @@ class RunRequests:
     def describe(self) -> Request:
         """Ask for the state of the run."""
         return Request("GET", self._path)
+
+    def label(self, text: str | None) -> Request:
+        """Call the run something else."""
+        return replace(json_request(self._path, {"label": text}), method="PATCH")
 
     def delete(self) -> Request:
         """Delete the run, its streams and reports."""

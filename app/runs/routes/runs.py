@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Header, Query
@@ -27,12 +28,12 @@ from app.streams.driver import Stream
 from app.streams.sender import Head
 
 from ..describing import describe_briefly, describe_stream, run_path
-from ..records import RunRecord
+from ..records import RunRecord, labelled
 from ..rows.events import MEDIA_TYPE, PAUSE, ProgressEvents, ProgressReader
 from ..rows.opening import EVENTS, FORMATS, MEMORY, RunRowStream, RunSupply, WantedRows, open_rows
 from ..rows.reader import RowReader
 from ..service import RunService
-from ..spec import RowsQuery, RunAnswer, RunBody, RunList, RunSpec, StreamList
+from ..spec import RowsQuery, RunAnswer, RunBody, RunChange, RunList, RunSpec, StreamList
 
 router = Routes(RunService, "/v1/runs", tags=["runs"])
 
@@ -120,6 +121,27 @@ async def describe(service: RunService, run: str, caller: IdentityDep) -> Respon
         return service.describe(record)
 
     return json_response(await service.threads.start(look))
+
+
+@router.patch(
+    "/{run}",
+    FRONT,
+    openapi_extra=json_body(RunChange, {"label": "flood, portfolio 7"}),
+    responses={200: {"model": RunAnswer}, **_PROBLEMS},
+)
+async def change_run(service: RunService, run: str, caller: IdentityDep) -> ExchangeResponse:
+    """Change the label of a run, in whatever state it is."""
+
+    def change(values: Mapping[str, Any]) -> dict[str, Any]:
+        label = RunSpec.parse_change(values)
+        record = service.runs.own(caller, run)
+        return service.describe(service.runs.change(record, partial(labelled, label=label)))
+
+    async def handle(exchange: Exchange) -> None:
+        async with service.bodies.read(exchange, caller, _MAX_BODY) as values:
+            await send_json(exchange, await service.threads.start(change, values))
+
+    return ExchangeResponse(handle)
 
 
 @router.delete("/{run}", FRONT, responses=_PROBLEMS)

@@ -45,6 +45,7 @@ ORDER = [
     ("POST", "/v1/pipelines"),
     ("PUT", "/v1/inputs/{name}"),
     ("POST", "/v1/runs"),
+    ("PATCH", "/v1/runs/{run}"),
     ("PUT", "/v1/runs/{run}/inputs/{name}"),
     ("POST", "/v1/runs/{run}/streams"),
     ("PATCH", "/v1/runs/{run}/streams/{stream}"),
@@ -64,6 +65,7 @@ ORDER = [
 """Requests in an order in which each finds what it needs."""
 _TABLE = ("PUT", "/v1/portfolios/loss-sets/{ident}")
 RESULTS = {
+    ("PATCH", "/v1/runs/{run}"): ("labelled", "labelled"),
     ("PUT", "/v1/runs/{run}/inputs/{name}"): ("existed", "existed"),
     ("POST", "/v1/runs/{run}/streams"): ("created", "created"),
     ("PATCH", "/v1/runs/{run}/streams/{stream}"): ("appended", "refused"),
@@ -151,6 +153,7 @@ class Audited:
             "/v1/runs/{run}/inputs/{name}": b"quantile\n0.5\n",
             "/v1/runs/{run}/streams": b"",
             "/v1/runs": {"perspective": "gul", "reports": ["melt"]},
+            "/v1/runs/{run}": {"label": "flood"},
             "/v1/runs/{run}/reports": {"reports": ["melt"]},
             "/v1/portfolios/loss-sets": {"run": self.run},
             "/v1/portfolios/loss-sets/{ident}": b"Period,Loss\n1,5\n",

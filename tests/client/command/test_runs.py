@@ -206,6 +206,15 @@ def test_a_key_names_a_run_on_every_machine(
     assert capsys.readouterr().out.splitlines() == [RUN, RUN]
 
 
+def test_a_run_is_called_something_else(
+    service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for text, label in (("flood v4", "flood v4"), ("", None)):
+        assert run(service, "label", RUN, text) == 0
+        assert service.run.spec == {"label": label}
+    assert capsys.readouterr().out == ""
+
+
 def test_further_reports_have_inputs_and_options_of_their_own(
     service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

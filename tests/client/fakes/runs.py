@@ -138,6 +138,9 @@ def _run(exchange: Exchange, runs: FakeRuns) -> None:
         raise Refusal(404, "not-found")
     elif seen.method == "DELETE":
         exchange.head(204, {}, 0)
+    elif seen.method == "PATCH":
+        runs.spec |= json.loads(body)
+        exchange.json(200, runs.json())
     else:
         if runs.state == "computing":
             runs.computing -= 1

@@ -69,6 +69,38 @@ def test_a_label_is_for_people_and_stays(service: Service) -> None:
         assert create(service, RUN | {"label": text}).json()["label"] == text.strip()
 
 
+def test_a_label_is_changed_in_any_state_of_the_run_and_nothing_else_is(service: Service) -> None:
+    up = Uploader(service, reports=["melt"])
+    before = up.describe()
+    for label in ("flood", "flood, v2", None):
+        answer = up.ask("PATCH", up.path, json.dumps({"label": label}).encode())
+        assert (answer.status, answer.json()["label"]) == (200, label)
+    assert up.describe() == before
+    up.upload(stream())
+    assert up.ask("POST", f"{up.path}/seal", b"").status in {200, 202}
+    assert up.ask("PATCH", up.path, b'{"label": " v3 "}').json()["label"] == "v3"
+    for body, option in (
+        (b"{}", "label"),
+        (b'{"label": 7}', "label"),
+        (b'{"label": "a\\nb"}', "label"),
+        (b'{"label": "a", "days": 3}', "days"),
+    ):
+        assert is_problem(up.ask("PATCH", up.path, body), "option", 422, option=option)
+    assert up.describe()["label"] == "v3"
+    assert is_problem(up.ask("PATCH", "/v1/runs/none", b'{"label": "a"}'), "not-found", 404)
+
+
+def test_a_run_is_found_by_its_key_after_its_label_has_changed(service: Service) -> None:
+    run = create(service, RUN | {"label": "a"}, Idempotency_Key="k9").json()["id"]
+    answer = Uploader(service).ask("PATCH", f"/v1/runs/{run}", b'{"label": "b"}')
+    assert answer.status == 200
+    again = create(service, RUN | {"label": "a"}, Idempotency_Key="k9")
+    assert (again.status, again.json()["id"], again.json()["label"]) == (200, run, "b")
+    is_problem(
+        create(service, RUN | {"reports": ["selt"]}, Idempotency_Key="k9"), "idempotency-key", 422
+    )
+
+
 def test_an_option_at_the_top_of_a_body_is_told_where_it_belongs(service: Service) -> None:
     answer = create(service, RUN | {"return_periods": [100]})
     found = is_problem(answer, "option", 422, option="return_periods")
