@@ -233,6 +233,8 @@ _SETTINGS = {"max_samples": "THALWEG_MAX_SAMPLES", "max_blocks": "THALWEG_MAX_BL
 """Limits of the engine that are settings of the service."""
 
 _TOO_LARGE = 413
+_BITS = 63
+"""Of the largest whole number that every JSON library reads."""
 
 _OTHERS = {
     "internal": Kind(500, "Internal error", "The server failed unexpectedly; its log has details."),
@@ -296,7 +298,7 @@ class Problem:
     def to_json(self) -> dict[str, Any]:
         """Return the document as a JSON object."""
         present = {
-            name: value
+            name: _written(value)
             for name, value in self.members.items()
             # That nobody can change a limit is worth knowing.
             if value is not None or (self.status, name) == (_TOO_LARGE, "setting")
@@ -309,6 +311,11 @@ class Problem:
             "code": self.code,
             **present,
         }
+
+
+def _written(value: Any) -> Any:  # noqa: ANN401 - a JSON value
+    """Return a number that a client sent, as a text if JSON's readers do not take it as it is."""
+    return str(value) if isinstance(value, int) and value.bit_length() > _BITS else value
 
 
 class ProblemError(Exception):

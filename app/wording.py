@@ -24,6 +24,7 @@ _MUST_BE = {
     "less_than_equal": "at most {le}",
     "list_type": "a list",
     "literal_error": "{expected}",
+    "model_attributes_type": "an object",
     "model_type": "an object",
     "string_pattern_mismatch": "{form}",
     "string_too_long": "at most {max_length} characters",

@@ -239,7 +239,7 @@ async def read(body: SocketBody, view: memoryview) -> int:
     try:
         return await body.read_into(view)
     except (server_body.BodyStalled, server_body.FramingError) as e:
-        raise _service_error(e) from e
+        raise service_error(e) from e
 
 
 async def wait(body: SocketBody) -> None:
@@ -251,10 +251,11 @@ async def wait(body: SocketBody) -> None:
     try:
         await body.wait()
     except (server_body.BodyStalled, server_body.FramingError) as e:
-        raise _service_error(e) from e
+        raise service_error(e) from e
 
 
-def _service_error(e: Exception) -> StalledError | FramingError:
+def service_error(e: Exception) -> StalledError | FramingError:
+    """Return the error of the service for one of a body."""
     if isinstance(e, server_body.BodyStalled):
         return StalledError(
             f"the body stalled: {e}",

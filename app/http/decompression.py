@@ -52,6 +52,8 @@ _SHORT_BYTES = 4 << 10
 """Length up to which an open frame is kept instead of its decoder."""
 _SHORT_DECODED = 64 << 10
 """Bytes that it may have yielded: so many are decoded again for each piece that comes."""
+_NUMBERED = re.compile(r"^Error -?\d+ ")
+"""How a library begins its messages."""
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _BEGINNINGS = {
     "gzip": re.compile(rb"\x1f\x8b?"),
@@ -213,7 +215,11 @@ class _Compressed:
             try:
                 piece = frame.decompress(data, _PIECE_BYTES)
             except (ZstdError, isal_zlib.error) as e:  # type: ignore[misc]
-                raise CodingError(f"the body is not valid {self._name}: {e}") from e
+                reason = _NUMBERED.sub("", str(e))
+                raise CodingError(
+                    f"the body is not valid {self._name}: {reason}",
+                    hint="Its bytes were damaged after they were compressed: send the file anew",
+                ) from e
             yield memoryview(piece)
             if frame.eof or frame.needs_input:
                 return
@@ -291,6 +297,7 @@ def decoder(
         UnsupportedCodingError: the coding is not one of CODINGS.
     """
     name = (coding or "identity").strip().lower()
+    name = "gzip" if name == "x-gzip" else name
     if name == "identity":
         return _Identity(_Balance(limit, setting))
     if name in _FRAMES:

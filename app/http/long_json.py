@@ -36,7 +36,9 @@ from core.budget import current
 MAX_REST = 1 << 20
 """Bytes of JSON that are parsed in one go."""
 _LONG = 1 << 16
-"""Bytes from which a run or a string is taken out."""
+"""Bytes from which a run is taken out."""
+_LONG_STRING = 1 << 12
+"""Bytes from which a string is: 64 of them that are shorter, as many as detectors, may stay."""
 _PIECE = 1 << 16
 """Bytes of a run that are parsed in one go."""
 _WINDOW = 1 << 20
@@ -113,8 +115,9 @@ class _Parser:
     def _keep(self, start: int, stop: int) -> None:
         if len(self._rest) + stop - start > MAX_REST:
             raise TooLargeError(
-                f"{self._subject} has more than {MAX_REST} bytes besides lists of whole numbers"
-                " and strings",
+                f"{self._subject} has more than {MAX_REST} bytes besides long lists of whole"
+                " numbers and long strings",
+                hint="Send lists of other numbers as base64, where it is taken",
                 limit="json",
                 allowed=MAX_REST,
                 setting=None,
@@ -140,7 +143,7 @@ class _Parser:
                 break
             if end - start > MAX_REST:
                 self._keep(start, end)
-        if end - start > _LONG and self._find(_NOT_PLAIN, start + 1, end) >= end:
+        if end - start > _LONG_STRING and self._find(_NOT_PLAIN, start + 1, end) >= end:
             self._grow(_COPIES * (end - start))
             self._replace(text[start + 1 : end].decode())
         else:

@@ -19,7 +19,7 @@ _FORMAT_OF = {
 
 _TAG = re.compile(r'(?<![^\s,])(?:\*|(?:W/)?"[^"]*")(?![^\s,])')
 """A member of a list of entity tags: ``*``, or a tag, which may hold commas."""
-_ONE = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
+_ONE = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII | re.IGNORECASE)
 
 
 def joined(headers: Headers, name: str) -> str | None:

@@ -11,10 +11,11 @@ from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive
 
 from app.errors import TokenMalformedError, TooLargeError
-from app.server.body import BodyStalled
+from app.server.body import BodyStalled, FramingError
 from app.server.lanes.table import FRONT
 from app.tokens import KIND_SESSION, KeyRing, Token
 
+from .bodies import service_error
 from .dependencies import Handler, Routes, StrictRoute
 from .openapi import problem_responses
 
@@ -122,8 +123,9 @@ def _bounded(receive: Receive) -> Receive:
         # HTTPException is the only error that FastAPI passes on while it reads a body.
         try:
             message = await receive()
-        except BodyStalled as e:
-            raise HTTPException(408, f"the body stalled: {e}") from e
+        except (BodyStalled, FramingError) as e:
+            cause = service_error(e)
+            raise HTTPException(cause.status) from cause
         left -= len(message.get("body", b""))
         if left < 0:
             detail = f"the body is larger than {_LIMIT} bytes"

@@ -172,7 +172,9 @@ class ExportOptions(BaseModel):
         Field("selt", description="What a row is; blocks is the stored file, of summaries")
     )
     format: _TableForm = Field("csv", description="Format of the table")
-    sample: int | None = given("For openquake and climada: which one, 0 for the mean", ge=0)
+    sample: int | None = given(
+        "For openquake and climada: which one, 0 for the mean", ge=0, lt=2**31
+    )
 
 
 @router.get(

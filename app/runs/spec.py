@@ -84,13 +84,16 @@ class NewRunOptions(RunOptions):
 _UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 _JOINERS = {"\u200c", "\u200d"}
 """Without which some scripts, and some emoji, cannot be written."""
+_FILLERS = {"\u034f", "\u115f", "\u1160", "\u3164", "\uffa0", "\ufffe", "\uffff"}
+"""Of no width, though of the categories of letters and marks; and no characters."""
 
 
 def _printable(label: str) -> str:
     if not label.strip():
         raise ValueError("it is blank")
     for place, character in enumerate(label, 1):
-        if category(character) in _UNSEEN and character not in _JOINERS:
+        unseen = character in _FILLERS or category(character) in _UNSEEN
+        if unseen and character not in _JOINERS:
             raise ValueError(f"it has {character!r} as character {place}, which nobody sees")
     return label.strip()
 

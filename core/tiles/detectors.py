@@ -145,7 +145,10 @@ def _weights(value: Any, sig_shape: tuple[int, ...]) -> Detector:  # noqa: ANN40
     if dtype.kind == "c" or dtype.itemsize > _WIDEST:
         hint = f"Give real numbers of at most {_WIDEST} bytes, such as <f8"
         raise OptionError(f"weights are {dtype.name}", hint=hint)
-    if (shape := value["shape"]) != list(sig_shape):
+    shape = value["shape"]
+    if not isinstance(shape, list) or [(int, n) for n in sig_shape] != [
+        (type(n), n) for n in shape
+    ]:
         told = shown(shape) if isinstance(shape, list) else "of another form"
         raise ShapeError(
             f"weights have the shape {told}, but frames of the view {list(sig_shape)}",
@@ -158,12 +161,14 @@ def _weights(value: Any, sig_shape: tuple[int, ...]) -> Detector:  # noqa: ANN40
             f"weights have {len(octets)} bytes, but {shape} of {dtype.name} are {needed}",
             hint="Send the values in C order, without a header",
         )
+    if dtype.kind == "b" and max(octets) > 1:
+        raise OptionError("weights of true and false have bytes other than 1 and 0")
     image = np.frombuffer(octets, dtype)
     if wrong := np.count_nonzero(~np.isfinite(image)):
         hint = "Give 0 to pixels that do not count"
-        raise ShapeError(f"weights are not finite at {wrong:,} pixels", hint=hint)
+        raise OptionError(f"weights are not finite at {wrong:,} pixels", hint=hint)
     if not image.any():
-        raise ShapeError("weights are 0 at every pixel")
+        raise OptionError("weights are 0 at every pixel")
     return Detector("weights", dtype=dtype.str, octets=octets)
 
 

@@ -248,7 +248,8 @@ def parse_dtype(text: Any) -> str | None:  # noqa: ANN401 - JSON
     if not isinstance(text, str):
         raise OptionError(f"dtype is {text!r}, not a string such as '<f4'")
     try:
-        dtype = np.dtype(text)
+        # Characters that numpy has for codes of its own name no type.
+        dtype = np.dtype(text if text.isprintable() else "")
     except (TypeError, ValueError, SyntaxError) as e:
         hint = "Try '<f4' or 'uint16'"
         raise OptionError(f"dtype is {text[:80]!r}, which is no type", hint=hint) from e

@@ -38,7 +38,8 @@ def _runs(client: Client, *, long: bool) -> Iterator[Entry]:  # noqa: ARG001 - a
     for run in client.runs.list():
         document = run.document
         reports = ",".join(document.get("reports", ()))
-        yield run.id, f"{run.state:10} {document.get('perspective', '')}  {reports}", document
+        line = f"{run.state:10} {document.get('perspective', '')}  {reports}"
+        yield run.id, f"{line}  {document.get('label') or ''}", document
 
 
 def _datasets(client: Client, *, long: bool) -> Iterator[Entry]:

@@ -340,10 +340,15 @@ class Appending:
     def _swap(self, new: StreamRecord) -> None:
         try:
             self.record = self._streams.swap(self.record, new)
-        except (RecordConflictError, NotFoundError) as e:
+        except RecordConflictError as e:
             raise UploadTakenError(
-                "another request has continued or deleted this upload",
+                "another request has continued this upload",
                 hint="Ask for its offset, and continue there",
+            ) from e
+        except NotFoundError as e:
+            raise UploadTakenError(
+                "another request has deleted this upload, or its run",
+                hint="Create it anew if that was a mistake",
             ) from e
 
     def verify(self) -> None:

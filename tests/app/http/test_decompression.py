@@ -45,6 +45,15 @@ def test_plain_bodies_pass(coding: str | None) -> None:
     assert decode(coding, DATA) == DATA
 
 
+def test_a_damaged_byte_is_told_in_words() -> None:
+    for coding in ("gzip", "x-gzip", "X-GZIP"):
+        sent = bytearray(PACK["gzip"](DATA))
+        assert decode(coding, bytes(sent)) == DATA
+        sent[-7] ^= 0x55
+        with pytest.raises(CodingError, match="^the body is not valid gzip: Incorrect checksum"):
+            decode(coding, bytes(sent))
+
+
 @pytest.mark.parametrize("coding", ["gzip", "zstd"])
 def test_a_cut_body_is_noticed_wherever_it_is_cut(coding: str) -> None:
     sent = PACK[coding](DATA[:300])

@@ -66,6 +66,12 @@ def test_a_long_string_is_taken_as_it_is() -> None:
     assert value == {"mask": "QUJD" * 500_000, "b": [1]}
 
 
+@pytest.mark.parametrize("size", [4096, 21_848, 43_691])
+def test_as_many_strings_as_there_may_be_detectors_are_taken(size: int) -> None:
+    strings = ["QUJD" * (size // 4)] * 64
+    assert parse(json.dumps({"detectors": strings}).encode()) == {"detectors": strings}
+
+
 NUMBERS = b",".join(b"%d" % k for k in range(100_000))
 
 

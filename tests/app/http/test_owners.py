@@ -85,6 +85,7 @@ GET    /v1/pipelines/{pipeline}/batch               | 200 | 404 | 200 | 403 | 40
 GET    /v1/runs                                     | has | not | not | 403 | has
 POST   /v1/runs                                     | 201 | 201 | 201 | 403 | 403
 GET    /v1/runs/{run}                               | 200 | 404 | 404 | 403 | 200
+PATCH  /v1/runs/{run}                               | 200 | 404 | 404 | 403 | 403
 DELETE /v1/runs/{run}                               | 204 | 404 | 404 | 403 | 204
 PUT    /v1/runs/{run}/inputs/quantiles              | 200 | 404 | 404 | 403 | 403
 GET    /v1/runs/{run}/streams                       | 200 | 404 | 404 | 403 | 200
@@ -317,6 +318,7 @@ def body_of(row: Row, things: Things, number: int) -> object:
         ("POST", "/v1/datasets"): entry(things.dataset),
         ("POST", "/v1/datasets/{dataset}/reduce"): {"reduction": {"op": "sum"}},
         ("POST", "/v1/pipelines"): spec(things.dataset),
+        ("PATCH", "/v1/runs/{run}"): {"label": "a"},
         ("POST", "/v1/runs"): RUN,
         ("POST", SETS): {"run": things.run},
         ("PUT", f"{SETS}/{{losses}}?{YEARS}"): years(number),

@@ -53,6 +53,7 @@ def test_bodies_that_hold_no_token(
             assert (undeclared.status, undeclared.json()["code"]) == (status, answer.json()["code"])
         if status == 422:
             assert answer.json()["hint"] == 'Send {"token": "…"}'
+            assert "valid dictionary" not in answer.json()["detail"]
 
 
 def test_a_large_body_for_tokens_takes_no_memory(service: Service) -> None:

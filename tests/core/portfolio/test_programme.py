@@ -138,7 +138,7 @@ LAYERS: list[tuple[dict[str, Any], str]] = [
     ({**CXL, "ReinsName": "a\nb"}, "ReinsName is 'a\\nb'."),
     ({**CXL, "ReinsPeril": "WTC;;XHL"}, "ReinsPeril is ['WTC', '', 'XHL']. Give 1 to"),
     ({**CXL, "ReinsPeril": ["WTC"]}, "ReinsPeril is ['WTC']. Give up to"),
-    ({**CXL, "Scope": "north"}, "Scope is 'north'. Give 1 to 10000 different labels."),
+    ({**CXL, "Scope": "north"}, "Scope is 'north'. Give a list of 1 to 10000 different labels."),
     ({**CXL, "Scope": []}, "Scope is []."),
     ({**CXL, "Scope": ["a", "a"]}, "Scope is ['a', 'a']."),
     ({**CXL, "Scope": [{}]}, "Scope is [{}]."),

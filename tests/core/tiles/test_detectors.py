@@ -60,6 +60,10 @@ ONES = np.ones((2, 3), "<f4")
         (weights_of(ONES, data="AAAA\nAAAA"), "not base64"),
         ({"weights": {"dtype": "<f4", "shape": [2, 3]}}, "weights lack data"),
         (weights_of(ONES, shape=None), "weights lack shape"),
+        (weights_of(ONES, shape=[2.0, 3.0]), r"the shape \[2.0, 3.0\], but frames"),
+        (weights_of(ONES, shape=[True, 3]), r"the shape \[True, 3\], but frames"),
+        (weights_of(ONES.astype("?"), data="AQIBAQEB"), "bytes other than 1 and 0"),
+        (weights_of(ONES, dtype="\0"), r"dtype is '\\x00', which is no type"),
         (weights_of(ONES, size=6), "weights has no member 'size'"),
         (weights_of(ONES, dtype="text"), "dtype is 'text', which is no type"),
         (weights_of(ONES, data=7), "not a string of base64"),
@@ -79,7 +83,7 @@ def test_what_is_wrong_with_weights(spec: dict[str, Any], said: str) -> None:
 
 def test_of_several_detectors_the_wrong_one_is_named() -> None:
     spec = {"op": "virtual", "detectors": [{"point": [0, 0]}, weights_of(ONES * np.nan)]}
-    with pytest.raises(ShapeError, match=r"^detectors\[1\]: weights are not finite at 6 pixels"):
+    with pytest.raises(OptionError, match=r"^detectors\[1\]: weights are not finite at 6 pixels"):
         parse_reduction(spec, (2, 3))
     with pytest.raises(OptionError, match="a reduction lacks op"):
         parse_reduction(weights_of(ONES), (2, 3))

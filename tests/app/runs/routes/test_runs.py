@@ -58,6 +58,8 @@ def test_a_label_is_for_people_and_stays(service: Service) -> None:
         ("a\nb", "label: it has '\\n' as character 2, which nobody sees"),
         ("\x1b[2J", "label: it has '\\x1b' as character 1"),
         ("a\u202eb", "character 2"),
+        ("a\u3164", "character 2"),
+        ("\uffff", "character 1"),
     ):
         found = is_problem(create(service, RUN | {"label": text}), "option", 422)
         assert (found["option"], said in found["detail"]) == ("label", True), found

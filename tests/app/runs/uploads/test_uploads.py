@@ -68,6 +68,8 @@ def test_another_offset_is_refused_and_changes_nothing(up: Uploader) -> None:
             up.patch(address, offset, GOOD[offset : offset + 10]), "offset-mismatch", 409
         )
         assert (found["expected_offset"], found["provided_offset"]) == (100, offset)
+    found = is_problem(up.patch(address, 2**64, b""), "offset-mismatch", 409)
+    assert (found["expected_offset"], found["provided_offset"]) == (100, str(2**64))
     assert up.patch(address, 100, GOOD[100:]).status == 204
 
 
