@@ -111,6 +111,9 @@ class TokenDescription(BaseModel):
         None, description="Loss streams: number of bytes already seen after the offset"
     )
     tile: int | None = Field(None, description="Tiles: index of the next tile")
+    frames: int | None = Field(
+        None, description="Tiles of a growing dataset: number of frames that they are of"
+    )
     batch: int | None = Field(None, description="Batches: index of the next batch")
     state: list[int] | None = Field(None, description="Batches: state of the pipeline")
 

@@ -7,24 +7,20 @@ holds while the dataset grows.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from app.datasets.catalogue import Catalogue
-from app.datasets.files.file_set import FileSet
-from app.datasets.files.fingerprints import prefix_fingerprint
 from app.datasets.items.segments import ItemRange
 from app.datasets.opened import OpenDataset, Opened, OpenItems
+from app.datasets.pinning import frame_stops, pinned_fingerprint
 from app.http.identity import Identity
 from app.tiles.views import OpenView
 from core.errors import CoreError, OptionError
 from core.iterate.base import Indexed
-from core.tiles.formats import FORMATS
-from core.tiles.recording import Recording
 from core.tiles.view import View
 
 from .arrays import FROM_CSV, FramesSource, LabelsSource, TilesSource, no_labels
@@ -32,8 +28,6 @@ from .arrays import FROM_CSV, FramesSource, LabelsSource, TilesSource, no_labels
 FRAME, TILE = "frame", "tile"
 OPTIONS = ("fields", "scan", "unit", "view")
 """Options of a source that define its items; with a scan they are labels of its positions."""
-FINGERPRINT_SIZE = 8
-
 OpenViewOf = Callable[[str, Any], OpenView]
 """Opens a view of a dataset, by its id or its spec."""
 
@@ -68,7 +62,9 @@ class PinnedSource:
         """
         files = self.dataset.files
         files.verify()
-        return self.stops is None or self.fingerprint == _fingerprint(self.dataset, self.stops)
+        return self.stops is None or self.fingerprint == pinned_fingerprint(
+            self.dataset, self.stops
+        )
 
     def describe(self) -> dict[str, Any]:
         """Describe the source, as JSON values."""
@@ -129,7 +125,9 @@ def open_source(
         stops = _stops(dataset, options, pinned) if growing else None
         # Nobody may rely on the shape of a scan that grows, so all growing items look alike.
         indexed = ItemRange(items, 0, pinned) if growing else items
-        return PinnedSource(key, dataset, indexed, pinned, stops, _fingerprint(dataset, stops))
+        return PinnedSource(
+            key, dataset, indexed, pinned, stops, pinned_fingerprint(dataset, stops)
+        )
     except BaseException:
         dataset.close()
         raise
@@ -208,41 +206,3 @@ def _stops(dataset: Opened, options: Mapping[str, Any], count: int) -> tuple[int
         return dataset.items.stops(_unit(dataset, options), count)
     first = max(dataset.sync_offset, 0)
     return frame_stops(dataset.recording, dataset.files, count + first if count else 0)
-
-
-def frame_stops(recording: Recording, files: FileSet, frames: int) -> tuple[int, ...]:
-    """Return the leading bytes of each file that the first ``frames`` frames depend on."""
-    stops: dict[int, int] = {}
-    for extent in recording.extents:
-        count = min(frames, extent.frames)
-        if count > 0:
-            stop = extent.offset + (count - 1) * extent.stride + recording.frame_bytes
-            stops[extent.file] = max(stops.get(extent.file, 0), stop)
-        frames -= extent.frames
-        if frames <= 0:
-            break
-    last = max(stops, default=-1)
-    # A file without frames before the last one may be a header that describes the others.
-    return tuple(stops.get(file, files.size(file)) for file in range(last + 1))
-
-
-def _fingerprint(dataset: Opened, stops: Sequence[int] | None) -> bytes:
-    """Fingerprint the bytes the items depend on, and what the catalogue declares of them."""
-    # Whether it grows shows in the stops.
-    meaning = {n: value for n, value in dataset.spec.meaning().items() if n != "growing"}
-    digest = hashlib.blake2b(
-        json.dumps(meaning, sort_keys=True).encode(),
-        digest_size=FINGERPRINT_SIZE,
-        person=b"thalweg-source-1",
-    )
-    if stops is None:
-        digest.update(dataset.contents)
-        return digest.digest()
-    files, whole = dataset.files, []
-    form = FORMATS.get(dataset.recording.format) if isinstance(dataset, OpenDataset) else None
-    if form is not None:
-        # A header behind the last file with a pinned frame describes these frames too.
-        further = range(len(stops), len(files))
-        whole = [index for index in further if form.is_companion(files.name(index))]
-    digest.update(prefix_fingerprint(files, stops, whole))
-    return digest.digest()

@@ -46,10 +46,13 @@ class TileTokens:
     identity: bytes
     fingerprint: bytes
     """The dataset's current fingerprint."""
+    frames: int | None = None
+    """Number of frames that a growing dataset is pinned to; None for others."""
 
     def token(self, tile: int) -> str:
         """Sign the token that continues with this tile."""
-        return self.keys.sign(Token(KIND_TILES, self.identity, self.fingerprint, (tile,)))
+        state = (tile,) if self.frames is None else (tile, self.frames)
+        return self.keys.sign(Token(KIND_TILES, self.identity, self.fingerprint, state))
 
     def read(self, text: str, tiles: int) -> int:
         """Return the tile that a token continues with; ``tiles`` after the last one.
@@ -72,9 +75,20 @@ class TileTokens:
                 was=token.fingerprint.hex(),
                 now=self.fingerprint.hex(),
             )
-        if len(token.state) != 1 or token.state[0] > tiles:
+        frames = () if self.frames is None else (self.frames,)
+        if not token.state or token.state[1:] != frames or token.state[0] > tiles:
             raise TokenMalformedError("the token does not hold a position in a tile stream")
         return token.state[0]
+
+
+def pinned_frames(keys: KeyRing, text: str | None) -> int | None:
+    """Return the number of frames that a token of a growing dataset is pinned to, or None.
+
+    Raises:
+        TokenMalformedError, TokenForgedError, TokenRetiredError: see KeyRing.verify.
+    """
+    state = () if text is None else keys.verify(text, KIND_TILES).token.state
+    return state[1] if len(state) > 1 else None
 
 
 def describe_token(token: Token) -> dict[str, object]:
@@ -83,9 +97,9 @@ def describe_token(token: Token) -> dict[str, object]:
     Raises:
         TokenMalformedError: the state is not a position.
     """
-    if len(token.state) != 1:
+    if len(token.state) not in {1, 2}:
         raise TokenMalformedError("the token does not hold a position in a tile stream")
-    return {"kind": "tiles", "tile": token.state[0]}
+    return {"kind": "tiles", **dict(zip(("tile", "frames"), token.state, strict=False))}
 
 
 Codec = Callable[[Array], bytes]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
 from fastapi import Query
@@ -222,7 +222,7 @@ async def stream_tiles(
 
     async def handle(exchange: Exchange) -> None:
         async with tiles.bodies.read(exchange, caller, MAX_BODY) as spec:
-            view = await tiles.threads.start(tiles.views.open, caller, ident, spec)
+            view = await tiles.threads.start(tiles.views.open, caller, ident, spec, after)
             await _stream(exchange, view, request, tiles, drain, after, max_tiles, codec)
 
     return ExchangeResponse(handle)
@@ -230,7 +230,14 @@ async def stream_tiles(
 
 @router.post("/plan", QUICK, openapi_extra=_VIEW, responses=_JSON | _PROBLEMS)
 async def plan_view(
-    tiles: TileService, ident: str, caller: IdentityDep, first: First = 0, count: Count = 1000
+    tiles: TileService,
+    ident: str,
+    caller: IdentityDep,
+    first: First = 0,
+    count: Count = 1000,
+    after: Annotated[
+        str | None, Query(description="Token, of whose frames a view of a growing dataset is")
+    ] = None,
 ) -> ExchangeResponse:
     """Plan the view in the body: its shapes and a list of its tiles."""
 
@@ -238,15 +245,11 @@ async def plan_view(
         async with tiles.bodies.read(exchange, caller, MAX_BODY) as spec:
 
             def plan() -> bytes:
-                view = tiles.views.open(caller, ident, spec)
+                view = tiles.views.open(caller, ident, spec, after)
                 view.close()
-                return orjson.dumps(
-                    {
-                        "fingerprint": view.dataset.fingerprint.hex(),
-                        "token": view.tokens.token(0),
-                        **plan_json(view.plan, first, count),
-                    }
-                )
+                if after is not None:
+                    view.tokens.read(after, view.plan.tiles)
+                return orjson.dumps({**_data(view), **plan_json(view.plan, first, count)})
 
             await send_json(exchange, await tiles.threads.start(plan))
 
@@ -286,15 +289,26 @@ def _describe(name: str, dataset: str, view: OpenView) -> bytes:
             "id": name,
             "dataset": dataset,
             "view": view.view.to_json(),
-            "fingerprint": view.dataset.fingerprint.hex(),
-            "token": view.tokens.token(0),
+            **_data(view),
             **plan_summary(view.plan),
         }
     )
 
 
-async def _registered(tiles: TileService, caller: Identity, ident: str, name: str) -> OpenView:
-    return await tiles.threads.start(tiles.views.registered, caller, name, ident)
+def _data(view: OpenView) -> dict[str, Any]:
+    """Say which data a view is of: if it grows, how many frames."""
+    frames = view.tokens.frames
+    return {
+        "fingerprint": view.dataset.fingerprint.hex(),
+        "token": view.tokens.token(0),
+        **({} if frames is None else {"frames": frames}),
+    }
+
+
+async def _registered(
+    tiles: TileService, caller: Identity, ident: str, name: str, after: str | None = None
+) -> OpenView:
+    return await tiles.threads.start(tiles.views.registered, caller, name, ident, after)
 
 
 @router.get("/views/{name}", FRONT, operation_id="view", responses=_JSON | _PROBLEMS)
@@ -377,7 +391,7 @@ async def view_tiles(
     """Stream the tiles of a view as frames, each with the token that continues after it."""
 
     async def handle(exchange: Exchange) -> None:
-        view = await _registered(tiles, caller, ident, name)
+        view = await _registered(tiles, caller, ident, name, after)
         await _stream(exchange, view, request, tiles, drain, after, max_tiles, codec)
 
     return ExchangeResponse(handle)

@@ -15,6 +15,7 @@ import numpy as np
 from app.datasets.catalogue import Catalogue
 from app.datasets.files.file_set import on_error
 from app.datasets.opened import OpenDataset
+from app.datasets.pinning import pin
 from app.errors import InvalidOptionError, NotFoundError
 from app.http.identity import Identity
 from app.state.base import MAX_VALUE, RecordInvalidError, RecordMissingError, StateStore
@@ -26,7 +27,7 @@ from core.tiles.plan import Plan, Tile
 from core.tiles.reader import TileReader
 from core.tiles.view import Mask, View, parse_view
 
-from .encoding import TileTokens, stream_identity
+from .encoding import TileTokens, pinned_frames, stream_identity
 
 MAX_VIEW_BYTES = 1 << 62
 """Bytes of all tiles of a view, missing frames included: JSON has no larger integers."""
@@ -105,27 +106,45 @@ class Views:
         self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
         self._lock = threading.Lock()
 
-    def open(self, caller: Identity, dataset: str, spec: Mapping[str, Any]) -> OpenView:
+    def open(
+        self, caller: Identity, dataset: str, spec: Mapping[str, Any], after: str | None = None
+    ) -> OpenView:
         """Open a view of a dataset.
+
+        Args:
+            caller: the caller.
+            dataset: id of the dataset.
+            spec: the view, as JSON values.
+            after: a token of the view, whose frames a growing dataset then has; None for those
+                that are there.
 
         Raises:
             CoreError, ServiceError: the caller has no such dataset, or the view does not
                 fit it.
         """
-        return self._open(caller, dataset, parse_view(spec))
+        return self._open(caller, dataset, parse_view(spec), after=after)
 
     def _open(
-        self, caller: Identity, dataset: str, view: View, digest: bytes | None = None
+        self,
+        caller: Identity,
+        dataset: str,
+        view: View,
+        digest: bytes | None = None,
+        after: str | None = None,
     ) -> OpenView:
-        opened = self._catalogue.open(caller, dataset)
+        opened, frames = self._catalogue.open(caller, dataset), None
         with on_error(opened.close):
+            if opened.spec.growing:
+                opened = pin(opened, pinned_frames(self._keys, after))
+                frames = opened.recording.frames
             if digest is None:
                 _check_casting(opened, view)
                 view = opened.typed(view)
                 digest = view.digest()
             plan = self._plan(caller, opened, view, digest)
         identity = stream_identity(dataset, digest)
-        return OpenView(opened, view, plan, TileTokens(self._keys, identity, opened.fingerprint))
+        tokens = TileTokens(self._keys, identity, opened.fingerprint, frames)
+        return OpenView(opened, view, plan, tokens)
 
     def _plan(self, caller: Identity, dataset: OpenDataset, view: View, digest: bytes) -> Plan:
         key = (caller.owner, dataset.spec.id, dataset.fingerprint, digest)
@@ -170,19 +189,23 @@ class Views:
         with on_error(opened.close):
             return ident, opened, self._registered.create(caller.owner, ident, value)
 
-    def registered(self, caller: Identity, ident: str, dataset: str | None = None) -> OpenView:
+    def registered(
+        self, caller: Identity, ident: str, dataset: str | None = None, after: str | None = None
+    ) -> OpenView:
         """Open a registered view.
 
         Args:
             caller: the caller.
             ident: id of the view.
             dataset: id of the dataset it must belong to; None for any.
+            after: see ``open``.
 
         Raises:
             NotFoundError: the caller has no such view of that dataset.
         """
         owner, known = self._look_up(caller, ident, dataset)
-        return self._open(caller.acting_for(owner), known.dataset, known.view, known.digest)
+        caller = caller.acting_for(owner)
+        return self._open(caller, known.dataset, known.view, known.digest, after)
 
     def check(self, caller: Identity, ident: str, dataset: str) -> None:
         """Check that the caller has a registered view of a dataset.

@@ -21,7 +21,7 @@ from .async_streams import AsyncTileStream
 from .lazy import LazyView
 from .plan import Plan, Tile
 from .requests import TileRequests
-from .saving import Count, Observe, TileProgress, TileSaving, naming
+from .saving import Count, Observe, TileProgress, TileSaving, naming, saved_token
 from .stream import OneMemory, Start, Stretch, memory_for
 
 
@@ -118,6 +118,7 @@ class AsyncView:
         self._fingerprint = fingerprint
         self._token: str | None = None
         self._plan: Plan | None = None
+        self._grows = False
         self._kept: _Kept | None = None
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
@@ -129,11 +130,20 @@ class AsyncView:
         if self._plan is None:
             reply = await self._connector.call(self._requests.plan())
             plan = Plan.parse(reply.json())
+            self._grows = "frames" in reply.json()
             if self._fingerprint is not None:
                 self._check(reply.text("fingerprint"))
+            if self._fingerprint is not None or self._grows:
                 self._token = reply.text("token")
             self._plan = plan
         return self._plan
+
+    async def _plan_of(self, token: str | None) -> Plan:
+        """The plan of the data that a token is of: a growing dataset has more frames by now."""
+        plan = await self.plan()
+        if token is None or not self._grows:
+            return plan
+        return Plan.parse((await self._connector.call(self._requests.plan(token))).json())
 
     def _check(self, now: str) -> None:
         """Check that the data is that of the view, or of the kept view.
@@ -248,7 +258,7 @@ class AsyncView:
         self, after: str | None, first: int, limit: int | None, out: Array | None
     ) -> Stretch:
         """The tiles that the arguments of ``tiles`` select."""
-        plan = await self.plan()
+        plan = await self._plan_of(after)
         memory = memory_for(plan, out)
         if after is not None:
             if first:
@@ -365,7 +375,7 @@ class AsyncView:
         """
         check_target(Path(path), ".npy", ".raw")
         with naming(state):
-            plan = await self.plan()
+            plan = await self._plan_of(saved_token(state))
             plan.warn_of_crumbs()
             saving = TileSaving(
                 Path(path), plan, {"dataset": self.dataset, "view": self.spec}, state

@@ -237,9 +237,9 @@ class TileRequests:
         path = path_of("datasets", self.dataset, route)
         return json_request(path + query_of(**query), self.view)
 
-    def plan(self) -> Request:
-        """Ask for the shapes of the view and its tiles."""
-        return self._post("plan", count=0)
+    def plan(self, after: str | None = None) -> Request:
+        """Ask for the shapes of the view and its tiles; of the data that a token is of."""
+        return self._post("plan", count=0, after=after)
 
     def keep(self) -> Request:
         """Have the service keep the view under an id."""

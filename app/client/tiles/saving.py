@@ -71,6 +71,20 @@ class TileState:
         )
 
 
+def saved_token(state: str | Path | None) -> str | None:
+    """The token in a state file, if there is one.
+
+    Raises:
+        StateError: the file is of something else.
+    """
+    saved = _state_file(state).load(TileState.parse)
+    return None if saved is None else saved.token
+
+
+def _state_file(path: str | Path | None) -> StateFile:
+    return StateFile(path, "thalweg_tiles_state")
+
+
 class TileFile(PartialFile):
     """The values of a view in C order, written as ``<name>.partial`` and renamed at the end.
 
@@ -146,7 +160,7 @@ class TileSaving:
         shapes = [plan.nav_shape, plan.sig_shape, plan.tile_shape, plan.dtype.str]
         text = json.dumps([self._form, shapes, view], sort_keys=True)
         self._view = xxh3_64_hexdigest(text.encode())
-        self._state = StateFile(state, "thalweg_tiles_state")
+        self._state = _state_file(state)
         self._digest = xxh3_64()
         self._next: tuple[int, str] | None = None
         self._file: TileFile | None = None

@@ -50,7 +50,7 @@ def test_a_damaged_byte_is_told_in_words() -> None:
         sent = bytearray(PACK["gzip"](DATA))
         assert decode(coding, bytes(sent)) == DATA
         sent[-7] ^= 0x55
-        with pytest.raises(CodingError, match="^the body is not valid gzip: Incorrect checksum"):
+        with pytest.raises(CodingError, match=r"^the body is not valid gzip: Incorrect checksum"):
             decode(coding, bytes(sent))
 
 
