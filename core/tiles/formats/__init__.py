@@ -15,7 +15,7 @@ from ..recording import FileInfo, Hints, RangeReader, Recording
 from .blo import Blo
 from .dm import Dm
 from .empad import Empad
-from .files import GROWING_HINT, extension
+from .files import GROWING_HINT, WHOLE_HINT, extension
 from .format import Format
 from .frms6 import Frms6
 from .k2is import K2is
@@ -184,7 +184,7 @@ def parse(
         return form.parse(files, reader, hints)
     except FormatError as e:
         if hints.growing and e.hint == GROWING_HINT:
-            e.hint = GROWING_HINT.replace("declare the dataset growing", "wait until it is whole")
+            e.hint = WHOLE_HINT
         if name not in {None, "raw"} and form not in _candidates(files, reader):
             e.hint = f"Is the format {name}? The file does not look like it. {e.hint or ''}".strip()
         raise

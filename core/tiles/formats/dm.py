@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..recording import Axis, FileInfo, Hints
-from .files import GROWING_HINT, File, Files, only
+from .files import WHOLE_HINT, File, Files, only
 from .format import Format, Found
 
 GROUP, VALUE = 20, 21
@@ -103,7 +103,7 @@ class Tags:
             self._fault(begin, f"more than {MAX_TAGS} tags")
         kind = self._number(1)
         if kind not in {GROUP, VALUE}:
-            self._fault(begin, f"a tag of kind {kind}; 20 and 21 are supported", GROWING_HINT)
+            self._fault(begin, f"a tag of kind {kind}; 20 and 21 are supported", WHOLE_HINT)
         length = self._number(2)
         if length > MAX_NAME_BYTES:
             self._fault(begin, f"a tag with a name of {length} bytes")
@@ -186,7 +186,7 @@ class Tags:
     def _skip(self, begin: int, size: int) -> None:
         """Skip values, which must be in the file."""
         if size > self._file.size - self._position:
-            self._fault(begin, f"a value of {size} bytes, which are not in the file", GROWING_HINT)
+            self._fault(begin, f"a value of {size} bytes, which are not in the file", WHOLE_HINT)
         self._position += size
 
     def _fault(self, offset: int, message: str, hint: str | None = None) -> NoReturn:

@@ -38,6 +38,12 @@ GROWING_HINT = (
     "otherwise copy it again from its source"
 )
 
+WHOLE_HINT = (
+    "If the file is still being written, wait until it is whole; otherwise copy it again from its"
+    " source"
+)
+"""Of formats that say at the beginning of a file how much it holds."""
+
 _ELEMENT_BYTES = 160
 """Memory of an XML element or its end."""
 _DIGITS = re.compile("([0-9]+)")

@@ -61,6 +61,9 @@ HEADER_SIZES = range(64, 1 << 16)
 BEGINNING = 768
 """Bytes read at first; the rest of longer headers takes a second read."""
 
+EXAMINED = 16
+"""Frames whose headers are read besides the first and the last, evenly spread over the files: one
+may lie anywhere on a slow disk."""
 RESTARTS = "each file counts its frames from the same number: in the order given"
 """Note on files that may be recordings of their own."""
 NUMBER = re.compile("[0-9]{1,9}")
@@ -198,7 +201,7 @@ class Mib(Format):
         return head.startswith(MAGIC) or (self.is_companion(file.name) and head.startswith(b"HDR"))
 
     def find(self, files: Files, hints: Hints) -> Found:  # noqa: ARG002 - see Format
-        """Read the first and last frame header of each file, which must have one layout.
+        """Read the first and last frame header of each file and some between, of one layout.
 
         Raises:
             FormatError: a frame is truncated, frames differ in layout, or a file is missing
@@ -209,11 +212,11 @@ class Mib(Format):
         header = read_header(files.first, 0)
         sig_shape, stored, decoder = _pixels(files.first, header)
         size = decoder.frame_bytes(sig_shape) if decoder else math.prod(sig_shape) * stored.itemsize
-        runs = []
+        runs, examined = [], -(-EXAMINED // len(files.frames))
         for file in files.frames:
             extent = file.extent(0, header.size + size, header=header.size)
             if extent.frames:
-                runs.append(_run(file, extent, header))
+                runs.append(_run(file, extent, header, examined))
         values: dict[str, str] = {}
         nav_shape = None
         if files.companions:
@@ -245,9 +248,9 @@ class _Run:
     extent: Extent
 
 
-def _run(file: File, extent: Extent, header: Header) -> _Run:
-    numbers = []
-    for index in sorted({0, extent.frames - 1}):
+def _run(file: File, extent: Extent, header: Header, examined: int) -> _Run:
+    numbers: dict[int, int] = {}
+    for index in np.linspace(0, extent.frames - 1, examined + 2).astype(int).tolist():
         other = read_header(file, index * extent.stride)
         if not other.same_layout(header):
             raise file.fault(
@@ -255,13 +258,18 @@ def _run(file: File, extent: Extent, header: Header) -> _Run:
                 index * extent.stride,
                 "Register each acquisition as a dataset of its own",
             )
-        numbers.append(other.sequence)
-    first, last = numbers[0], numbers[-1]
+        numbers[index] = other.sequence
+    first, last = numbers[0], numbers[extent.frames - 1]
+    odd = [(index, number) for index, number in numbers.items() if number != first + index]
     if last != first + extent.frames - 1:
         note = f"{file.name}: {extent.frames} frames are numbered {first} to {last}"
         if (lost := last - first + 1 - extent.frames) > 0:
             note += f": {lost} are missing between them, and later frames have taken their places"
         file.notes.append(note)
+    elif odd:
+        index, number = odd[0]
+        note = f"frame {index} of the file is numbered {number}, not {first + index}"
+        file.notes.append(f"{file.name}: {note}: frames may be damaged, or in another order")
     return _Run(first, last, file, extent)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...arrays import Indices
 from ..recording import Axis, Extent, Hints
-from .files import GROWING_HINT, Check, File, Files, extension, offset_of, only, packed
+from .files import WHOLE_HINT, Check, File, Files, extension, offset_of, only, packed
 from .format import Format, Found
 
 MAGIC = b"II\x97\x01"
@@ -142,7 +142,7 @@ def _header(file: File) -> _Header:
             f"{valid} offsets from byte {table}, after a header of {offset} bytes in a file of "
             f"{file.size}",
             offset=at,
-            hint=GROWING_HINT,
+            hint=WHOLE_HINT,
         )
     return _Header(
         values["data_type"] == SPECTRA, values["total"], valid, offsets, table, tuple(axes)
@@ -223,7 +223,7 @@ def _extents(file: File, header: _Header, prefix: int, first: _Element) -> list[
             raise file.fault(
                 f"element {count + index} begins at byte {int(block[index])}, {problem}",
                 header.table + (count + index) * header.offsets.itemsize,
-                GROWING_HINT,
+                WHOLE_HINT,
             )
         _append(extents, file.index, block + prefix, size)
         count, last = count + len(block), int(block[-1])

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import CoreError
+from core.errors import CoreError, FormatError
 from core.tiles.formats import k2is
 from core.tiles.recording import Hints
 from tests.core.tiles import writers
@@ -328,6 +328,24 @@ def test_mib_frames_that_were_lost_are_said() -> None:
     (note,) = recording.notes
     assert note.startswith("default1.mib: 4 frames are numbered 1 to 6: 2 are missing between them")
     assert "later frames have taken their places" in note
+
+
+def test_mib_frames_between_the_first_and_the_last_are_looked_at() -> None:
+    frames, stride = noise((6, 4, 4), "u2"), 384 + 32
+    whole = writers.mib(frames, "U16")["default1.mib"]
+    pieces = [whole[k * stride : (k + 1) * stride] for k in range(6)]
+    swapped = b"".join(pieces[k] for k in (0, 2, 1, 3, 4, 5))
+    recording = read({"default1.mib": swapped})
+    (note,) = recording.notes
+    assert "frame 1 of the file is numbered 3, not 2" in note
+    for damage, said in (
+        (bytes(stride), "no frame header where one should begin"),
+        (pieces[2].replace(b"U16", b"U08"), "of another layout"),
+    ):
+        damaged = b"".join([*pieces[:2], damage, *pieces[3:]])
+        with pytest.raises(FormatError, match=said) as caught:
+            read({"default1.mib": damaged})
+        assert caught.value.offset == 2 * stride
 
 
 def test_mib_growing_leaves_the_unfinished_frame() -> None:
