@@ -14,7 +14,7 @@ from core.errors import names_hint
 from core.slices import slices
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_GRAY, _RGB = 0, 2
+_GRAY, _RGB, _ALPHA = 0, 2, 4
 _PIXEL_BYTES = 24
 """Memory of a pixel while its value is scaled and drawn."""
 _TOGETHER = 1 << 17
@@ -39,7 +39,7 @@ MAPS = ("gray", *_COLOURS)
 
 
 def scaled(values: Array, low: float, high: float, *, log: bool = False) -> Floats:
-    """Scale values linearly between two percentiles to 0 to 1; NaN becomes 0.
+    """Scale values linearly between two percentiles to 0 to 1; NaN stays NaN.
 
     Args:
         values: array of any shape.
@@ -76,7 +76,8 @@ def scaled(values: Array, low: float, high: float, *, log: bool = False) -> Floa
     with np.errstate(invalid="ignore"):
         for a, b in slices(flat.size, "picture"):
             inside = np.clip((_levels(flat[a:b], log=log) - bottom) / span, 0.0, 1.0)
-            result.reshape(-1)[a:b] = np.nan_to_num(inside, nan=0.0)
+            inside[np.isnan(inside) & ~np.isnan(flat[a:b])] = 0.0
+            result.reshape(-1)[a:b] = inside
     return result
 
 
@@ -100,7 +101,7 @@ def check_map(colours: str) -> None:
 
 
 def png(values: Floats, colours: str) -> bytes:
-    """Encode values in 0 to 1, shape (rows, columns), as a PNG image.
+    """Encode values in 0 to 1, shape (rows, columns), as a PNG image; NaN is transparent.
 
     Args:
         values: the pixels.
@@ -117,13 +118,17 @@ def png(values: Floats, colours: str) -> bytes:
         )
     rows, columns = values.shape
     packer, data = zlib.compressobj(6), []
+    has_gaps = bool(np.isnan(values).any())
     for a, b in slices(rows, "picture", max(_TOGETHER // max(columns, 1), 1)):
-        pixels = values[a:b] if colours == "gray" else _coloured(values[a:b], colours)
+        levels = np.nan_to_num(values[a:b])[..., None]
+        pixels = levels if colours == "gray" else _coloured(levels[..., 0], colours)
+        if has_gaps:
+            pixels = np.concatenate([pixels, ~np.isnan(values[a:b, :, None])], axis=-1)
         lines = np.zeros((b - a, 1 + pixels[0].size), np.uint8)
         lines[:, 1:] = np.rint(pixels * 255).astype(np.uint8).reshape(b - a, -1)
         data.append(packer.compress(lines.tobytes()))
     data.append(packer.flush())
-    kind = _GRAY if colours == "gray" else _RGB
+    kind = (_GRAY if colours == "gray" else _RGB) + _ALPHA * has_gaps
     head = struct.pack(">IIBBBBB", columns, rows, 8, kind, 0, 0, 0)
     parts = [(b"IHDR", head), (b"IDAT", b"".join(data)), (b"IEND", b"")]
     return _SIGNATURE + b"".join(_chunk(name, data) for name, data in parts)

@@ -33,12 +33,24 @@ def pixels_of(data: bytes) -> npt.NDArray[np.uint8]:
     assert (depth, rest) == (8, [0, 0, 0])
     lines = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(rows, -1)
     assert not lines[:, 0].any()
-    return lines[:, 1:].reshape(rows, columns, {0: 1, 2: 3}[kind])
+    return lines[:, 1:].reshape(rows, columns, {0: 1, 2: 3, 4: 2, 6: 4}[kind])
 
 
 def test_gray_values_come_back() -> None:
     values = np.linspace(0, 1, 12).reshape(3, 4)
     assert np.array_equal(pixels_of(png(values, "gray"))[..., 0], np.rint(values * 255))
+
+
+@pytest.mark.parametrize("colours", ["gray", "viridis"])
+def test_positions_without_a_value_are_transparent(colours: str) -> None:
+    values = np.random.default_rng(5).random((4, 6))
+    opaque = pixels_of(png(values, colours))
+    holes = values.copy()
+    holes[1, 2] = holes[3] = np.nan
+    drawn = pixels_of(png(holes, colours))
+    np.testing.assert_array_equal(drawn[..., -1], np.where(np.isnan(holes), 0, 255))
+    kept = ~np.isnan(holes)
+    np.testing.assert_array_equal(drawn[kept][:, :-1], opaque[kept])
 
 
 def test_colours_go_from_dark_blue_to_yellow() -> None:
@@ -58,7 +70,8 @@ def test_maps_are_as_matplotlib_has_them(name: str) -> None:
 
 def test_logarithms_fill_the_scale() -> None:
     values = np.array([0.0, -1.0, 1.0, 10.0, 100.0, np.nan])
-    assert scaled(values, 0, 100, log=True).tolist() == [0, 0, 0, 0.5, 1, 0]
+    expected = [0, 0, 0, 0.5, 1, np.nan]
+    np.testing.assert_array_equal(scaled(values, 0, 100, log=True), expected)
 
 
 def test_what_is_no_image_is_refused() -> None:
@@ -77,7 +90,7 @@ def test_values_between_percentiles_fill_the_scale() -> None:
 
 def test_values_that_are_not_finite_do_not_stretch_the_scale() -> None:
     values = np.array([0.0, 1.0, 2.0, np.nan, np.inf, -np.inf])
-    assert scaled(values, 0, 100).tolist() == [0, 0.5, 1, 0, 1, 0]
+    np.testing.assert_array_equal(scaled(values, 0, 100), [0, 0.5, 1, np.nan, 1, 0])
 
 
 def test_equal_values_are_the_bottom_of_the_scale() -> None:
@@ -101,7 +114,7 @@ def test_values_are_scaled_some_at_a_time() -> None:
     finite = values[np.isfinite(values)]
     bottom, top = np.percentile(finite, [1, 99])
     with np.errstate(invalid="ignore"):
-        expected = np.nan_to_num(np.clip((values - bottom) / (top - bottom), 0, 1), nan=0.0)
+        expected = np.clip((values - bottom) / (top - bottom), 0, 1)
     np.testing.assert_array_equal(scaled(values, 1, 99), expected)
     # Two slices are looked for finite values, and scaled; each percentile is a look.
     for looks in range(6):
