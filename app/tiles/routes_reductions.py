@@ -45,11 +45,12 @@ router = Routes(
 
 _SCHEMA = {
     "description": "In short, or as an object: op is sum, mean, std, min or max, over frames (the"
-    " default) or pixels; com; or virtual, with detectors: disk, annulus, rectangle, point, or"
-    " weights, a value per pixel",
+    " default) or pixels; com, perhaps of a detector; or virtual, with detectors: disk, annulus,"
+    " rectangle, point, or weights, a value per pixel",
     "oneOf": [{"type": "string"}, {"type": "object"}],
     "examples": [
         "com",
+        "com:disk:64,64,40",
         "point:64,64",
         "disk:64,64,20",
         "annulus:64,64,20,40",

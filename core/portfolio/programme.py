@@ -366,8 +366,7 @@ class _Parser:
         listed = values if isinstance(values, list) and len(values) <= _MAX_LABELS else [None]
         labels = [v.strip() for v in listed if isinstance(v, str) and 0 < len(v) <= _MAX_LABEL]
         if not listed or len(set(labels)) < len(listed) or "" in labels:
-            form = "a list of " if name == "Scope" else ""
-            hint = f"Give {form}1 to {_MAX_LABELS} different labels."
+            hint = f"Give {'a list of ' * (name == 'Scope')}1 to {_MAX_LABELS} different labels."
             self._refuse(name, f"is {_quoted(values)}", hint)
         return () if name == "ReinsPeril" and ALL_PERILS in labels else labels
 

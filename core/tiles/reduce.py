@@ -49,7 +49,9 @@ class Reduction:
 
     @property
     def fits_float32(self) -> bool:
-        """Whether weights are exact in float32."""
+        """Whether weights are exact in float32; those of a centre are multiplied by places."""
+        if self.op == "com" and any(detector.kind == "weights" for detector in self.detectors):
+            return False
         return all(detector.fits_float32 for detector in self.detectors)
 
     @property
@@ -82,15 +84,21 @@ _ALSO = {"disc": "disk", "circle": "disk", "ring": "annulus", "box": "rectangle"
 def expand_reduction(text: str, sig_shape: tuple[int, ...]) -> dict[str, Any]:
     """Return the JSON values of a reduction in short: its op, or a detector as ``disk:Y,X,RADIUS``.
 
+    With ``com:`` before a detector it is the centre of mass of its pixels.
+
     Raises:
         OptionError: there is no such detector, or it has other numbers.
     """
     form, colon, listed = text.strip().partition(":")
     if not colon and form not in _SHORT:
         return {"op": form}
+    if form == "com" and listed.partition(":")[0] in _SHORT:
+        (detector,) = expand_reduction(listed, sig_shape)["detectors"]
+        return {"op": "com", "detector": detector}
     if form not in _SHORT:
         if form in _OPS:
-            hint = f'In JSON: {{"op": "{form}", "over": "pixels"}}' if form in _OVER else None
+            hint = "Of the pixels of a detector it is com:disk:Y,X,RADIUS"
+            hint = f'In JSON: {{"op": "{form}", "over": "pixels"}}' if form in _OVER else hint
             raise OptionError(f"{form} takes no numbers, but has {listed[:40]!r}", hint=hint)
         raise OptionError(f"there is no detector {form[:40]!r}", hint=_suggest(form))
     axes, parts = len(sig_shape), listed.split(",") if listed else []
@@ -139,10 +147,11 @@ def is_over_pixels(spec: Mapping[str, Any] | str) -> bool:
 def parse_reduction(spec: Mapping[str, Any], sig_shape: tuple[int, ...]) -> Reduction:
     """Parse a reduction from JSON values.
 
-    ``{"op": "sum|mean|std|min|max", "over": "frames|pixels"}``, ``{"op": "com"}``, or
-    ``{"op": "virtual", "detectors": [{"disk": {"centre": [y, x], "radius": r}},
-    {"annulus": {"centre", "inner", "outer"}}, {"rectangle": [[y0, y1], [x0, x1]]},
-    {"point": [y, x]}, {"weights": {"dtype", "shape", "data": base64 of a value per pixel}}]}``.
+    ``{"op": "sum|mean|std|min|max", "over": "frames|pixels"}``, ``{"op": "com"}``, of a detector
+    ``{"op": "com", "detector": …}``, or ``{"op": "virtual", "detectors": […]}``. Detectors are
+    ``{"disk": {"centre": [y, x], "radius": r}}``, ``{"annulus": {"centre", "inner", "outer"}}``,
+    ``{"rectangle": [[y0, y1], [x0, x1]]}``, ``{"point": [y, x]}`` and
+    ``{"weights": {"dtype", "shape", "data": base64 of a value per pixel}}``.
 
     Raises:
         OptionError: a member is unknown, missing or of the wrong type.
@@ -154,7 +163,7 @@ def parse_reduction(spec: Mapping[str, Any], sig_shape: tuple[int, ...]) -> Redu
     if op not in _OPS:
         raise OptionError(f"there is no reduction {str(op)[:80]!r}", hint=_suggest(str(op)))
     known = {"op", "over"} if op in _OVER else {"op"}
-    known |= {"detectors"} if op == "virtual" else set()
+    known |= {"virtual": {"detectors"}, "com": {"detector"}}.get(op, set())
     check_members(spec, sorted(known), f"a reduction {op!r}")
     over = spec.get("over", "frames" if "over" in known else "pixels")
     if over not in get_args(Over):
@@ -169,6 +178,8 @@ def parse_reduction(spec: Mapping[str, Any], sig_shape: tuple[int, ...]) -> Redu
         detectors = tuple(_detector(k, items, sig_shape) for k in range(len(items)))
     if op == "com" and len(sig_shape) > 3:  # noqa: PLR2004
         raise ShapeError("com needs frames of up to 3 axes")
+    if "detector" in spec and op == "com":
+        detectors = (parse_detector(spec["detector"], sig_shape),)
     return Reduction(op, over, detectors)
 
 
@@ -204,8 +215,10 @@ class Reducer:
             return np.ascontiguousarray(rows, dtype)
         if self._reduction.op == "com":
             grids = np.indices(self._sig_shape, np.float64).reshape(len(self._sig_shape), -1)
-            rows = [np.ones(self._pixels), *grids]
-            return np.ascontiguousarray(rows, dtype)
+            weights = np.ones(self._pixels)
+            for detector in self._reduction.detectors:
+                weights = detector.weights(self._sig_shape).reshape(-1)
+            return np.ascontiguousarray([weights, *(weights * grid for grid in grids)], dtype)
         return np.zeros((0, 0), dtype)
 
     def partial(self, frames: Array) -> Partial:

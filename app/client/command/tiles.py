@@ -115,8 +115,9 @@ def _check_out(args: argparse.Namespace, *endings: str) -> None:
 def _reduction_option(nargs: str | None) -> Options:
     text = (
         "sum, mean, std, min or max over the frames, com, point:Y,X, disk:Y,X,RADIUS,"
-        " annulus:Y,X,INNER,OUTER, rectangle:Y0,Y1,X0,X1, weights:FILE.npy (a value, or true or"
-        " false, per pixel of a frame), or JSON; several detectors are "
+        " annulus:Y,X,INNER,OUTER, rectangle:Y0,Y1,X0,X1, com:disk:Y,X,RADIUS (of the pixels of a"
+        " detector), weights:FILE.npy (a value, or true or false, per pixel of a frame), or JSON;"
+        " several detectors are "
         """'{"op": "virtual", "detectors": [{"disk": {"centre": [64, 64], "radius": 20}}, """
         """{"rectangle": [[0, 32], [0, 64]]}]}'"""
     )

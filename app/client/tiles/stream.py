@@ -208,7 +208,8 @@ def reduction_json(reduction: str | Mapping[str, Any]) -> str | dict[str, Any]:
 
     ``com`` is the centre of mass, ``disk:32,30,10`` a disk about the pixel (32, 30) with a radius
     of 10, ``annulus:32,30,10,20`` an annulus from a radius of 10 to 20, ``rectangle:10,40,20,50``
-    rows 10 to 39 and columns 20 to 49. The weights of a detector may be an array.
+    rows 10 to 39 and columns 20 to 49; ``com:disk:32,30,10`` is the centre of mass of the pixels of
+    a disk. The weights of a detector may be an array.
 
     Raises:
         TypeError: it is neither.
@@ -223,6 +224,8 @@ def reduction_json(reduction: str | Mapping[str, Any]) -> str | dict[str, Any]:
     reduction = dict(reduction)
     if isinstance(detectors := reduction.get("detectors"), list | tuple):
         reduction["detectors"] = [_with_weights(detector) for detector in detectors]
+    if "detector" in reduction:
+        reduction["detector"] = _with_weights(reduction["detector"])
     content: dict[str, Any] = plain(reduction)
     return content
 

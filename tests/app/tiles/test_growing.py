@@ -81,7 +81,7 @@ def recording(tmp_path: Path) -> Iterator[Recording]:
 
 
 def test_a_token_continues_with_the_frames_it_was_issued_for(recording: Recording) -> None:
-    view = {"tile_shape": [4, *SIG]}
+    view: dict[str, Any] = {"tile_shape": [4, *SIG]}
     token = recording.token(2, **view)
     assert describe_token(recording.keys.verify(token).token) == {
         "kind": "tiles",
@@ -100,7 +100,7 @@ def test_a_token_continues_with_the_frames_it_was_issued_for(recording: Recordin
 
 def test_a_scan_keeps_its_shape_while_it_fills(tmp_path: Path) -> None:
     recording = Recording(tmp_path, nav_shape=[5, 8], sync_offset=2)
-    view = {"missing": "zero"}
+    view: dict[str, Any] = {"missing": "zero"}
     token = recording.token(0, **view)
     recording.write(20)
     with closing(recording.open(token, **view)) as then:

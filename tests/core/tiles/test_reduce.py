@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from itertools import pairwise
 from typing import Any
 
@@ -95,6 +96,29 @@ def test_detectors_and_centres() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("form", [0, 1, 2, 3, "weights"])
+def test_a_centre_of_mass_may_be_that_of_a_detector(form: int | str, dtype: str) -> None:
+    rng = np.random.default_rng(7)
+    frames = rng.uniform(1, 9000, (6, 8, 11)).astype(dtype)
+    weights = rng.normal(2, 1, (8, 11))
+    data = base64.b64encode(weights.tobytes()).decode()
+    image = {"weights": {"dtype": "<f8", "shape": [8, 11], "data": data}}
+    detector = image if isinstance(form, str) else DETECTORS[form]
+    spec = {"op": "com", "detector": detector}
+    parsed = parse_reduction(spec, (8, 11))
+    # Callers then read frames as float64: the kernel's weights are of the type of these.
+    assert parsed.fits_float32 == (form != "weights")
+    exact = dtype == "f8" or parsed.fits_float32
+    counts = parsed.detectors[0].weights((8, 11))
+    frames[2, counts == 0] = np.nan
+    found = run(spec, frames, [2])
+    kept = np.where(counts == 0, 0, frames.astype("f8")) * counts
+    for axis, grid in enumerate(np.indices((8, 11))):
+        expected = (kept * grid).sum(axis=(1, 2)) / kept.sum(axis=(1, 2))
+        np.testing.assert_allclose(found[f"com_{axis}"], expected, rtol=1e-9 if exact else 1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
 def test_what_is_outside_a_detector_does_not_count(odd: float, dtype: str) -> None:
     frames = np.random.default_rng(6).uniform(1, 9, (5, 8, 11)).astype(dtype)
@@ -116,6 +140,10 @@ def test_what_is_outside_a_detector_does_not_count(odd: float, dtype: str) -> No
         {"op": "median"},
         {"op": "sum", "over": "time"},
         {"op": "com", "over": "frames"},
+        {"op": "com", "detectors": [{"point": [1, 1]}]},
+        {"op": "com", "detector": [{"point": [1, 1]}]},
+        {"op": "com", "detector": None},
+        {"op": "sum", "detector": {"point": [1, 1]}},
         {"op": "sum", "detectors": []},
         {"op": "virtual"},
         {"op": "virtual", "detectors": []},
@@ -211,6 +239,7 @@ def test_what_is_wrong_with_a_detector(detector: dict[str, Any], said: str) -> N
     ("text", "spec"),
     [
         ("com", {"op": "com"}),
+        ("com:point:3,4", {"op": "com", "detector": {"point": [3, 4]}}),
         ("disk:3.5,4,2", {"disk": {"centre": [3.5, 4], "radius": 2}}),
         ("annulus:3,4,1,2", {"annulus": {"centre": [3, 4], "inner": 1, "outer": 2}}),
         ("rectangle:1,5,0,9", {"rectangle": [[1, 5], [0, 9]]}),
