@@ -136,7 +136,8 @@ class Corrections:
         if not good:
             raise RepairError(
                 f"pixel {list(pixel)} is excluded, and so are all of its neighbours",
-                hint="Do not exclude it, or turn corrections off",
+                hint="A larger area has nothing to be repaired from: leave it out of sums by a"
+                " detector with weights of 0 there",
             )
         return Patch(pixel, np.array(good, np.int64))
 
