@@ -20,6 +20,7 @@ from app.engine.budgets import Budgets
 from app.engine.workers import Workers
 from app.errors import InvalidOptionError
 from app.http.identity import SINGLE_USER
+from app.state.base import StoreError
 from app.state.blob_files import FileBlobStore
 from app.tiles import reductions
 from app.tiles.reductions import CancelledError, PartialStore, ReductionJob
@@ -289,3 +290,84 @@ def test_results_of_a_scan_with_empty_positions_keep_its_shape(desk: Desk) -> No
     assert np.array_equal(sums["sum"], expected.reshape(6, 6), equal_nan=True)
     assert np.array_equal(frame["sum"], FRAMES.reshape(30, 8, 7).sum(0))
     assert [np.isnan(centre).sum() for centre in centres.values()] == [6, 6]
+
+
+def test_results_of_data_that_changed_are_computed_anew(desk: Desk) -> None:
+    """The name of a partial covers the view, the files and the way of computing."""
+    spec = {"op": "sum", "over": "pixels"}
+    before = desk.run(spec)["sum"]
+    np.save(desk.kept.parent / "data" / "scan.npy", FRAMES[::-1].copy())
+    np.testing.assert_array_equal(desk.run(spec)["sum"], before[::-1])
+    part = desk.run(spec, {"sig": [[0, 4], [0, 7]]})["sum"]
+    np.testing.assert_array_equal(part, FRAMES[::-1, :, :4].sum(axis=(2, 3), dtype="f8"))
+
+
+def test_another_version_of_the_computation_has_names_of_its_own(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def name() -> str:
+        with closing(desk.tiles.open(SINGLE_USER, "scan", {})) as view:
+            return ReductionJob(view, "com", desk.engine, desk.partials).name
+
+    first = name()
+    assert first == name()
+    monkeypatch.setattr(reductions, "VERSION", "4")
+    assert name() != first
+
+
+def test_a_reduction_in_short_is_the_one_in_json(desk: Desk) -> None:
+    for short, spec in (
+        ("sum", {"op": "sum"}),
+        ("disk:3,4,2", {"op": "virtual", "detectors": [{"disk": {"centre": [3, 4], "radius": 2}}]}),
+    ):
+        with closing(desk.tiles.open(SINGLE_USER, "scan", {})) as view:
+            brief = ReductionJob(view, short, desk.engine, desk.partials)
+            whole = ReductionJob(view, spec, desk.engine, desk.partials)
+            assert (brief.name, brief.results) == (whole.name, whole.results)
+            found = brief.run(lambda *_: None, lambda: False)
+        for result, values in desk.run(spec).items():
+            np.testing.assert_array_equal(found[result], values)
+
+
+def test_progress_counts_tiles_of_all(desk: Desk) -> None:
+    desk.run({"op": "sum"})
+    tiles = math.ceil(30 / 2)
+    assert desk.told[-1] == (tiles, tiles)
+    assert {total for _, total in desk.told} == {tiles}
+    assert [done for done, _ in desk.told] == sorted(done for done, _ in desk.told)
+
+
+def test_a_segment_is_published_once_it_is_stored(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(desk.tiles.open(SINGLE_USER, "scan", {})) as view:
+        job = ReductionJob(view, {"op": "com"}, desk.engine, desk.partials)
+        assert not job.is_done((0, 4))
+        job.publish((0, 4))
+        assert job.is_done((0, 4))
+        assert not job.is_done((4, 8))
+        monkeypatch.setattr(desk.partials, "put", lambda *_: None)
+        with pytest.raises(StoreError, match="the result cannot be stored"):
+            job.publish((4, 8))
+
+
+@pytest.mark.parametrize(
+    ("spec", "arrays"),
+    [
+        # Images of sums, each chunk's and the merged one; or five moments of a pixel.
+        ({"op": "mean"}, 8 * 56 * (2 * 2 + 3)),
+        ({"op": "std"}, 5 * 8 * 56 * (2 * 2 + 3)),
+        # Maps; for centres three rows of weights and two grids, too.
+        ({"op": "max", "over": "pixels"}, 3 * 8 * 30),
+        ({"op": "com"}, 56 * (3 * (8 + 4) + 2 * 2 * 8) + 3 * 3 * 8 * 30),
+    ],
+)
+def test_memory_is_that_of_the_arrays(desk: Desk, spec: dict[str, Any], arrays: int) -> None:
+    with closing(desk.tiles.open(SINGLE_USER, "scan", {})) as view:
+        job = ReductionJob(view, spec, desk.engine, desk.partials)
+    # Beside them, as a task has it, the chunks that are being read.
+    assert job.nbytes == arrays + 2 * desk.engine.width * 2 * FRAME
+
+
+def test_a_chunk_and_a_segment_have_the_sizes_that_are_documented() -> None:
+    assert (reductions.CHUNK_BYTES, reductions.SEGMENT_BYTES) == (8 << 20, 256 << 20)
