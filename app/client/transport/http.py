@@ -167,6 +167,8 @@ class Connection:
             self._http = HTTPConnection(address.host, address.port, timeout=address.timeout)
         self._response: HTTPResponse | None = None
         self._sender: _Sender | None = None
+        # http.client forgets it once an answer is the last one, which is still to be read.
+        self._socket: socket.socket | None = None
         self._whole = True
 
     def send(self, request: Request) -> Head:
@@ -210,6 +212,7 @@ class Connection:
         self._whole = False
         if http.sock is None:
             http.connect()
+        self._socket = http.sock
         target = self._address.path + request.target
         http.putrequest(request.method, target, skip_accept_encoding=True)
         for name, value in {**self._address.headers, **request.headers}.items():
@@ -276,9 +279,8 @@ class Connection:
 
     def hang_up(self) -> None:
         """Make another thread that uses the connection fail at once."""
-        sock = self._http.sock
-        if sock is not None:
-            _hang_up(sock)
+        if self._socket is not None:
+            _hang_up(self._socket)
 
     def close(self) -> None:
         """Close the connection and wait for the thread that sends."""

@@ -250,3 +250,35 @@ def test_urls() -> None:
     assert (address.host, address.port, address.path) == ("example.org", 443, "/base")
     assert address.context is not None
     assert Address.parse("http://[::1]:80", None, 1, None).host == "::1"
+
+
+@pytest.mark.parametrize("last", [b"", b"Connection: close\r\n"])
+def test_a_reader_is_freed_by_hanging_up_whatever_the_answer_says_of_the_connection(
+    last: bytes,
+) -> None:
+    done = threading.Event()
+
+    def speak(connection: socket.socket) -> None:
+        connection.recv(1 << 16)
+        connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n" + last + b"\r\n")
+        waited(done)
+
+    connection = connect(Raw(speak).port, timeout=60)
+    connection.send(GET)
+    failed: list[Exception] = []
+
+    def read() -> None:
+        try:
+            connection.receive(memoryview(bytearray(8)))
+        except ConnectionFailed as e:
+            failed.append(e)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    time.sleep(0.1)
+    connection.hang_up()
+    reader.join(10)
+    assert not reader.is_alive()
+    assert failed
+    done.set()
+    connection.close()
