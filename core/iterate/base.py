@@ -88,16 +88,29 @@ class Field:
 Schema = tuple[Field, ...]
 
 
+_PLAIN = (str, int, float, tuple, list, Mapping)
+
+
 class _Given(ABC):
     """Keeps the options that a stage was made with."""
 
     given: Mapping[str, object]
 
-    def __new__(cls, *_arguments: object, **options: object) -> Self:
+    def __new__(cls, *arguments: object, **options: object) -> Self:
         """Make a stage."""
         instance = super().__new__(cls)
-        instance.__dict__["given"] = options
+        code = getattr(cls.__init__, "__code__", None)
+        names = code.co_varnames[1 : code.co_argcount] if code is not None else ()
+        values = zip(names, arguments, strict=False)
+        # Others are data or functions, which no state names.
+        plain = {name: value for name, value in values if isinstance(value, _PLAIN)}
+        instance.__dict__["given"] = plain | options
         return instance
+
+    def naming(self, **options: object) -> Self:
+        """Keep further options, of the function that this stage applies."""
+        self.__dict__["given"] = {**self.given, **options}
+        return self
 
 
 class Indexed(_Given):

@@ -210,7 +210,8 @@ def randomly_mapped(
         path: further steps of the key, for stages that share a seed.
     """
     key = seed_key(seed, "map", *path)
-    return _mapped(inner, lambda block, positions: function(block, Draws(key, positions)), schema)
+    stage = _mapped(inner, lambda block, positions: function(block, Draws(key, positions)), schema)
+    return stage.naming(seed=seed, path=path)
 
 
 def _mapped(inner: Stage, function: Applied, schema: Schema | None) -> Stage:
@@ -235,10 +236,11 @@ def named_map(
     """
     if fn in TRANSFORMS:
         function, schema = TRANSFORMS[fn](args or {}, inner.schema)
-        return mapped(inner, function, schema)
+        return mapped(inner, function, schema).naming(fn=fn, args=args)
     if fn in RANDOM_TRANSFORMS:
         random, schema = RANDOM_TRANSFORMS[fn](args or {}, inner.schema)
-        return randomly_mapped(inner, random, schema, seed=seed, path=path)
+        stage = randomly_mapped(inner, random, schema, seed=seed, path=path)
+        return stage.naming(fn=fn, args=args)
     hint = names_hint(fn, sorted({**TRANSFORMS, **RANDOM_TRANSFORMS}))
     raise PipelineError(f"fn is {fn!r}", field="fn", hint=f"{hint}.")
 
@@ -253,7 +255,8 @@ def named_filter(inner: Stage, pred: str, args: Mapping[str, Any] | None = None)
     if pred not in PREDICATES:
         hint = names_hint(pred, sorted(PREDICATES))
         raise PipelineError(f"pred is {pred!r}", field="pred", hint=f"{hint}.")
-    return Filter(inner, PREDICATES[pred](args or {}, inner.schema))
+    predicate = PREDICATES[pred](args or {}, inner.schema)
+    return Filter(inner, predicate).naming(pred=pred, args=args)
 
 
 class Filter(Counting):

@@ -10,6 +10,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -56,7 +57,11 @@ def chain_of(stage: object) -> tuple[object, ...]:
     if isinstance(stage, WrappedIndexed | WrappedSequential):
         return chains[0]
     options = getattr(stage, "given", {})
-    defaults = type(stage).__init__.__kwdefaults__ or {}
+    init: Any = type(stage).__init__
+    last = init.__defaults__ or ()
+    names = init.__code__.co_varnames[: init.__code__.co_argcount]
+    defaults = dict(zip(names[len(names) - len(last) :], last, strict=True))
+    defaults |= init.__kwdefaults__ or {}
     plain = [
         (name, _json(value))
         for name, value in sorted(options.items())

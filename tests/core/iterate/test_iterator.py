@@ -11,14 +11,16 @@ import pytest
 
 from core.arrays import Indices
 from core.errors import OptionError, StateError
-from core.iterate.base import Block, Indexed, Stage
+from core.iterate.base import Block, Indexed, Stage, in_order
 from core.iterate.combine import zipped
 from core.iterate.iterator import BlockIterator, Checkpointed, ItemIterator, StepIterator
-from core.iterate.mapping import named_filter
+from core.iterate.limits import Head
+from core.iterate.mapping import named_filter, named_map, randomly_mapped
 from core.iterate.mixing import mixed
 from core.iterate.positions import Permute, Range, Repeat
 from core.iterate.shuffle import ReservoirShuffle
 from core.iterate.sources import ArraySource, CounterSource
+from core.iterate.split import KeySplit
 from core.iterate.wrapped import Profile, timed
 from tests.core.pipelines_made import Stages, array_source, built, built_over, same
 
@@ -158,7 +160,21 @@ CHAINS: list[Callable[[Indexed], Stage]] = [
     lambda source: zipped([Permute(source, seed=3)], names=["a"]),
     lambda source: mixed([source, source], order="random"),
     lambda source: mixed([source, Permute(source)], order="random"),
+    lambda source: Head(in_order(source), 4),
+    lambda source: Head(in_order(source), 10),
+    lambda source: KeySplit(source, "index", fraction=0.4, part="train"),
+    lambda source: KeySplit(source, "index", fraction=0.4, part="validation"),
+    lambda source: named_filter(source, "greater", {"field": "index", "value": 1}),
+    lambda source: named_filter(source, "greater", {"field": "index", "value": 5}),
+    lambda source: named_map(source, "scale", {"field": "index", "mean": 1.0}),
+    lambda source: named_map(source, "scale", {"field": "index", "mean": 2.0}),
+    lambda source: randomly_mapped(source, _kept, seed=1),
+    lambda source: randomly_mapped(source, _kept, seed=2),
 ]
+
+
+def _kept(block: Block, _draws: object) -> Block:
+    return block
 
 
 def test_states_of_other_stages_over_the_same_data_are_refused_unasked() -> None:
@@ -183,6 +199,9 @@ def test_a_default_that_is_spelt_out_and_a_clock_make_no_other_stage() -> None:
     state = BlockIterator(Permute(source), size=2).getstate()
     same = timed(Permute(inner=source, seed=0, epochs=1), Profile(float), "x")
     BlockIterator(same, size=2).setstate(state)
+    # Given by place or by name.
+    state = BlockIterator(Head(in_order(source), 4), size=2).getstate()
+    BlockIterator(Head(in_order(source), count=4), size=2).setstate(state)
 
 
 def test_a_source_without_a_fingerprint_is_of_no_data() -> None:
