@@ -11,7 +11,7 @@ import pyarrow as pa
 from ..arrays import Array
 from ..errors import OptionError, ShapeError
 from .base import Block, Column, Field, Ragged, Schema
-from .sinks import BinaryFile, Sink, column_of
+from .sinks import BinaryFile, Sink, column_of, write_all
 
 
 class ArrowWriter(Sink):
@@ -57,7 +57,7 @@ class _BorrowedFile(io.RawIOBase):
     def write(self, data: Any) -> int:  # noqa: ANN401 - a buffer of Arrow's
         """Write a copy of the bytes, since Arrow reuses its buffer."""
         copy = bytes(data)
-        self._file.write(copy)
+        write_all(self._file, copy)
         return len(copy)
 
 

@@ -32,6 +32,22 @@ class BinaryFile(Protocol):
         """Append bytes."""
 
 
+def write_all(file: BinaryFile, data: bytes) -> None:
+    """Append bytes, all of them: a file without a buffer may take a part at a time.
+
+    Raises:
+        OSError: it takes none.
+    """
+    left = memoryview(data)
+    while left.nbytes:
+        count = file.write(left)  # type: ignore[arg-type]  # as every file takes it
+        if count is None:
+            return
+        if not count:
+            raise OSError("the file takes no bytes")
+        left = left[count:]
+
+
 class SeekableFile(BinaryFile, Protocol):
     """A file that can also be written at earlier offsets."""
 
@@ -60,30 +76,50 @@ class Sink(ABC):
         self.items = 0
         """Number of items written."""
         self._committed = False
+        self._failed = False
 
     def write(self, block: Block) -> None:
         """Write the items of a block.
 
         Raises:
             OptionError: the sink is committed, or the block lacks a field or has items of
-                another dtype or shape.
+                another dtype or shape; or an earlier write failed in the middle.
         """
         with self._lock:
+            self._check()
             if self._committed:
                 raise OptionError("the sink is committed: nothing can be written past the end")
-            self._put(block)
+            try:
+                self._put(block)
+            except OptionError:  # of the block, before anything was written
+                raise
+            except BaseException:
+                self._failed = True
+                raise
             self.items += block_length(block)
 
     def commit(self) -> None:
-        """End the data and complete the file, which stays open."""
+        """End the data and complete the file, which stays open.
+
+        Raises:
+            OptionError: a write failed, so that the file lacks items.
+        """
         with self._lock:
+            self._check()
             if not self._committed:
                 self._finish()
                 self._committed = True
 
+    def _check(self) -> None:
+        if self._failed:
+            raise OptionError(
+                f"a write failed after {self.items} items: the file is not complete",
+                hint="Write it anew.",
+            )
+
     @abstractmethod
     def _put(self, block: Block) -> None:
-        """Write a block."""
+        """Write a block; an OptionError says that nothing was written."""
 
     def _finish(self) -> None:  # noqa: B027 - most formats need nothing more
         """Complete the file."""
@@ -108,7 +144,7 @@ class _Plain(Sink):
         values = column_of(block, self._field)
         if isinstance(values, Ragged):
             raise OptionError(f"the items of {self._field.name!r} are ragged")
-        self._file.write(np.ascontiguousarray(values, self._dtype).tobytes())
+        write_all(self._file, np.ascontiguousarray(values, self._dtype).tobytes())
 
 
 class NpyWriter(_Plain):
@@ -130,7 +166,7 @@ class NpyWriter(_Plain):
         self._start = file.tell()
         size = len(self._header(_LARGEST))
         self._size = max(_NPY_HEADER, -(-size // 64) * 64)
-        file.write(bytes(self._size))
+        write_all(file, bytes(self._size))
 
     def _header(self, items: int) -> bytes:
         return npy_header(self._dtype, (items, *self._field.shape))
@@ -140,7 +176,7 @@ class NpyWriter(_Plain):
         # The text ends with a line break; blanks before it fill the reserved room.
         head = result[:8] + (self._size - 10).to_bytes(2, "little") + result[10:-1]
         self._seekable.seek(self._start)
-        self._seekable.write(head.ljust(self._size - 1) + b"\n")
+        write_all(self._seekable, head.ljust(self._size - 1) + b"\n")
         self._seekable.seek(0, io.SEEK_END)
 
 
@@ -214,7 +250,7 @@ class LossSink(Sink):
         self._file = file
         self._encoder = encoder
         self._ident = ident
-        file.write(encoder.begin())
+        write_all(file, encoder.begin())
 
     def _put(self, block: Block) -> None:
         events, idents = _numbers(block, "event"), _numbers(block, self._ident)
@@ -230,7 +266,7 @@ class LossSink(Sink):
             )
             for k in range(len(events))
         ]
-        self._file.write(b"".join(parts))
+        write_all(self._file, b"".join(parts))
 
 
 def column_of(block: Block, field: Field) -> Column:

@@ -167,6 +167,8 @@ class HttpxChannel(AsyncChannel):
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
+            # What it ends with is of no interest any more, and asyncio would complain.
+            future.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
             if interrupt is None:
                 while not future.done():
                     with contextlib.suppress(asyncio.CancelledError):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -184,3 +186,56 @@ def test_threads_may_share_a_writer() -> None:
     assert writer.items == 600
     assert np.array_equal(found[:, 0], found[:, 2])
     assert len(set(found[:, 0].tolist())) == 200
+
+
+class Full(io.BytesIO):
+    """A disk with room for some writes only."""
+
+    def __init__(self, writes: int) -> None:
+        super().__init__()
+        self.left = writes
+
+    def write(self, data: Any) -> int:  # noqa: ANN401 - a buffer
+        if not self.left:
+            raise OSError("no space left on device")
+        self.left -= 1
+        return super().write(data)
+
+
+@pytest.mark.parametrize("make", [NpyWriter, RawWriter, lambda f, x: ArrowWriter(f, (x,))])
+def test_a_file_that_lacks_items_is_not_completed(make: Callable[..., Sink]) -> None:
+    file = Full(99)
+    sink = make(file, Field("x", np.dtype("<i4")))
+    block = {"x": np.arange(3, dtype="<i4")}
+    sink.write(block)
+    file.left = 0
+    with pytest.raises(OSError, match="no space"):
+        sink.write(block)
+    file.left = 99
+    with pytest.raises(OptionError, match="a write failed after 3 items"):
+        sink.write(block)
+    with pytest.raises(OptionError, match="a write failed after 3 items"):
+        sink.commit()
+
+
+def test_a_block_that_is_refused_leaves_the_sink_as_it_was() -> None:
+    file = io.BytesIO()
+    sink = NpyWriter(file, Field("x", np.dtype("<i4")))
+    with pytest.raises(OptionError, match="lacks the field"):
+        sink.write({})
+    sink.write({"x": np.arange(3, dtype="<i4")})
+    sink.commit()
+    assert np.load(io.BytesIO(file.getvalue())).tolist() == [0, 1, 2]
+
+
+def test_files_that_take_a_part_at_a_time_get_all() -> None:
+    class Slow(io.BytesIO):
+        def write(self, data: Any) -> int:  # noqa: ANN401 - a buffer
+            return super().write(bytes(data)[:7])
+
+    file = Slow()
+    sink = RawWriter(file, Field("x", np.dtype("<i4")))
+    sink.write({"x": np.arange(30, dtype="<i4")})
+    sink.commit()
+    assert np.frombuffer(file.getvalue(), "<i4").tolist() == list(range(30))
+    assert sink.nbytes == len(file.getvalue())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from core.errors import OptionError
+from core.errors import LimitError, OptionError
 from core.losses.events import StreamHeader
 from core.losses.format import Kind
 from core.losses.header import header_bytes, parse_header
@@ -101,3 +101,32 @@ def test_arrays_of_any_kind_are_taken() -> None:
     for sidx in (np.array([-1, 3], np.int16), (-1, 3), np.array([-1, 0, 3])[::2]):
         for losses in (np.array([2, 4]), np.array([2.0, 4.0]), (2, 4.0)):
             assert writer.block(1, 2, sidx, losses, 7) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"exposure": float("nan")}, "the exposure is nan"),
+        ({"exposure": float("inf")}, "the exposure is inf"),
+        ({"exposure": -1.0}, "the exposure is -1.0"),
+        ({"sidx": [1.5]}, "sidx are whole numbers, not float64"),
+        ({"sidx": [11]}, "sidx must be -5 to -1 or 1 to 10, none of them 0"),
+        ({"sidx": [0]}, "none of them 0"),
+        ({"losses": [1e300]}, "a loss is more than a loss of 4 bytes holds"),
+        ({"exposure": 1e300}, "a loss is more than a loss of 4 bytes holds"),
+    ],
+)
+def test_what_no_reader_would_take_is_not_written(change: dict[str, Any], said: str) -> None:
+    writer = LossWriter(StreamHeader(Kind.SUMMARY, 1, 3, 10, 1, 4))
+    good: dict[str, Any] = {"event": 1, "ident": 2, "sidx": [1], "losses": [1.0], "exposure": 0.0}
+    assert len(writer.block(**good)) == 4 * 3 + 8 * 2
+    with pytest.raises((OptionError, LimitError), match=said):
+        writer.block(**good | change)
+
+
+def test_ids_that_are_no_whole_numbers_are_not_cut_off() -> None:
+    writer = LossWriter(StreamHeader(Kind.GUL, 1, 1, 10, None, 4))
+    wrong: list[tuple[Any, Any]] = [(1.5, 1), (1, 2.0)]
+    for event, ident in wrong:
+        with pytest.raises(TypeError):
+            writer.block(event, ident, [1], [1.0])
