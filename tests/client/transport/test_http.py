@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import socket
 import threading
 import time
@@ -12,6 +13,7 @@ import pytest
 
 from app.client import AsyncClient, Client
 from app.client.errors import ConnectionFailed
+from app.client.transport.asynchronous import HttpxConnector
 from app.client.transport.blocking import SocketConnector
 from app.client.transport.http import Address, Connection
 from app.client.transport.requests import Body, Request
@@ -282,3 +284,28 @@ def test_a_reader_is_freed_by_hanging_up_whatever_the_answer_says_of_the_connect
     assert failed
     done.set()
     connection.close()
+
+
+def test_what_a_cancelled_operation_ends_with_is_no_complaint() -> None:
+    complaints: list[object] = []
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(about))
+        woken = threading.Event()
+
+        def work() -> None:
+            woken.wait(10)
+            raise InterruptedError
+
+        address = Address.parse("http://127.0.0.1:9", None, 5, None)
+        async with HttpxConnector("http://127.0.0.1:9", address, 0).channel() as channel:
+            task = asyncio.create_task(channel.work(work, woken.set))
+            await asyncio.sleep(0.05)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        del task
+        gc.collect()
+
+    asyncio.run(run())
+    gc.collect()
+    assert complaints == []
