@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,12 +13,13 @@ import numpy as np
 
 from .._jit import foreign_kernel
 from ..arrays import Array
-from ..errors import StateError
+from ..errors import OptionError, StateError
 from ._kernels.layout import OK, Parameters, Record, Scratch, Seen, Tables, Totals, Words
 from ._kernels.scan import scan
 from ._kernels.stretches import Arena
 
 Function = Callable[..., None]
+_ARGUMENTS = ("event_id", "block_id", "sidx", "losses", "state")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,14 +27,39 @@ class Aggregator:
     """A function to call for every block of a stream, and the memory it keeps.
 
     ``function(event_id, block_id, sidx, losses, state)`` must compile with numba in
-    nopython mode; a plain Python function is compiled here. ``sidx`` (int32) and
-    ``losses`` (float32 or float64, as the stream) are the block's checked pairs in
+    nopython mode; a plain Python function is compiled here. It counts as the kernels do:
+    what is divided by 0 is infinite or NaN, of whole numbers 0, and no error. ``sidx`` (int32)
+    and ``losses`` (float32 or float64, as the stream) are the block's checked pairs in
     the order they came, special sidx included, valid only during the call.
-    ``state`` is the array below; it is exported and restored with the analysis.
+    ``state`` is the array below; it is exported and restored with the analysis, of whatever
+    function it is.
+
+    Raises:
+        OptionError: the function takes other arguments, or the state is no array that compiled
+            code can change.
     """
 
     function: Function
     state: Array
+
+    def __post_init__(self) -> None:
+        """Check what numba would say in many lines, and not before the first block."""
+        try:
+            inspect.signature(getattr(self.function, "py_func", self.function)).bind(*_ARGUMENTS)
+        except TypeError as e:
+            takes = f"function(…) takes {', '.join(_ARGUMENTS)}"
+            raise OptionError(f"the function of an aggregator is another: {takes}") from e
+        state: object = self.state
+        if not isinstance(state, np.ndarray):
+            raise OptionError(f"the state of an aggregator is an array, not {type(state).__name__}")
+        if state.dtype.kind in "OSU" or state.dtype.char in "eg" or not state.dtype.isnative:
+            hint = "Compiled code takes numbers of this machine's byte order, but neither float16"
+            raise OptionError(
+                f"the state of an aggregator is of dtype {state.dtype.str}",
+                hint=f"{hint} nor long double.",
+            )
+        if not state.flags.writeable:
+            raise OptionError("the state of an aggregator cannot be written to")
 
 
 def _chain(functions: Sequence[Function]) -> Function:

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
 from core._jit import foreign_kernel
-from core.errors import ReportError, StateError
+from core.errors import OptionError, ReportError, StateError
 from core.losses.aggregators import Aggregator
 from core.losses.analysis import Analysis
 from core.losses.policy import Policy
@@ -187,3 +188,24 @@ def test_states_of_other_functions_are_refused() -> None:
             Analysis((), Collector(), **options_of(stream, a=adder())).setstate(
                 state | {"aggregators": wrong}
             )
+
+
+@pytest.mark.parametrize(
+    ("function", "state", "said"),
+    [
+        (json.loads, np.zeros(1), "takes event_id, block_id, sidx, losses, state"),
+        (None, np.zeros(1), "takes event_id"),
+        (add_up, [0.0], "is an array, not list"),
+        (add_up, np.zeros(1, "f2"), "of dtype <f2"),
+        (add_up, np.zeros(1, ">f8"), "of dtype >f8"),
+        (add_up, np.zeros(1, object), "of dtype |O"),
+        (add_up, np.broadcast_to(np.zeros(1), (3,)), "cannot be written to"),
+    ],
+)
+def test_what_cannot_be_an_aggregator_is_said_at_once(
+    function: Any,  # noqa: ANN401 - perhaps none
+    state: Any,  # noqa: ANN401 - perhaps no array
+    said: str,
+) -> None:
+    with pytest.raises(OptionError, match=re.escape(said)):
+        Aggregator(function, state)
