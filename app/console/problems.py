@@ -32,6 +32,10 @@ class ProblemPages:
         await self._app(scope, receive, send)
 
 
+PLACE = "thalweg.place"
+"""Where a form leads to, in the scope of its request."""
+
+
 def _is_of_a_browser(scope: Scope) -> bool:
     if scope["type"] != "http" or not (scope["path"] == "/" or is_page(scope["path"])):
         return False
@@ -77,7 +81,7 @@ class _Answer:
 def _place(scope: Scope) -> str:
     """Return where to go from a problem: to the same page again, or from a form to the first."""
     if scope["method"] not in {"GET", "HEAD"}:
-        return "/"
+        return str(scope.get(PLACE, "/"))
     query = scope["query_string"].decode("latin-1")
     path = quote(scope["path"])
     return f"{path}?{query}" if query else path

@@ -27,6 +27,7 @@ from app.server.lanes.table import FRONT, LONG
 from . import samples
 from .overview import limits
 from .pages import Pages
+from .problems import PLACE
 
 _FORM = 4096
 """Most bytes of the form with a key."""
@@ -110,9 +111,12 @@ async def ask_for_key(console: Console) -> Response:
 async def sign_in(console: Console, request: Request) -> Response:
     """Give the browser a cookie that stands for a key."""
     form = await _form(request)
+    # A page about a wrong key asks for another one, and leads to the same place.
+    if _OWN_PLACE.fullmatch(place := form.get("place", "/")):
+        request.scope[PLACE] = place
     digest = await console.parts.api_keys.check(form.get("key", ""))
     cookie = console.parts.cookies.issue(digest, request.scope["scheme"])
-    return _away(console, form.get("place", "/"), cookie)
+    return _away(console, place, cookie)
 
 
 @router.post("/console/sign-out", FRONT)

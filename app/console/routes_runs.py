@@ -7,7 +7,6 @@ from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
-from operator import itemgetter
 from typing import Annotated, Any, Literal, cast, get_args
 
 from fastapi import Query
@@ -34,8 +33,8 @@ from core.slices import slices
 
 from .routes import PAGE, After, Console
 
-_LOOKS = 10
-"""Pages of runs that are looked through for those of one state."""
+_LOOKS, _LOOKED = 5, 1000
+"""Pages of runs that are looked through, by their ids, and runs of one: 30 µs a run."""
 _FOUND = 20
 """Summaries that a search finds."""
 _ROWS = 1 << 12
@@ -44,6 +43,7 @@ _NAME = 200
 """Characters of a description that are shown."""
 State = Literal["", "created", "uploading", "sealed", "computing", "done", "failed"]
 Wanted = Annotated[State, Query(alias="state", description="Only runs in this state")]
+Named = Annotated[str, Query(max_length=200, description="Text in a label, or how an id begins")]
 Sought = Annotated[str, Query(max_length=200, description="Text in a summary or its description")]
 Ids = Annotated[str, Query(pattern=r"^[0-9]{1,10}(,[0-9]{1,10}){0,19}$|^$")]
 
@@ -52,30 +52,39 @@ router = Routes(Console, "/console/runs", APIRoute, include_in_schema=False)
 
 @router.get("", FRONT)
 async def runs(
-    console: Console, caller: IdentityDep, after: After = "", wanted: Wanted = ""
+    console: Console, caller: IdentityDep, after: After = "", wanted: Wanted = "", q: Named = ""
 ) -> Response:
-    """List the runs of the caller."""
+    """List the runs of the caller, the newest first."""
     service = console.runs
 
     def look() -> tuple[list[dict[str, Any]], str | None]:
-        found: list[dict[str, Any]] = []
-        last: str | None = after
-        for _ in range(_LOOKS):
-            page = service.runs.page(caller, last or "", PAGE)
-            found += [_describe(service, run) for run in page if _is_shown(service, run, wanted)]
-            last = page[-1].id if len(page) == PAGE else None
-            if last is None or len(found) >= PAGE // 2:
-                break
-        # Pages follow each other by id: within one, the newest is first.
-        return sorted(found, key=itemgetter("created"), reverse=True), last
+        known = [run for run in _all(service, caller) if _is_shown(service, run, wanted, q)]
+        known.sort(key=lambda run: (run.created, run.id), reverse=True)
+        ids = [run.id for run in known]
+        first = ids.index(after) + 1 if after in ids else 0
+        page = known[first : first + PAGE]
+        is_last = first + PAGE >= len(known)
+        return [_describe(service, run) for run in page], None if is_last else page[-1].id
 
     found, last = await service.threads.start(look)
     states = get_args(State)[1:]
-    return console.pages.answer("runs", runs=found, after=last, state=wanted, states=states)
+    return console.pages.answer("runs", runs=found, after=last, state=wanted, states=states, q=q)
 
 
-def _is_shown(service: RunService, run: RunRecord, wanted: str) -> bool:
-    return not service.runs.is_expired(run) and wanted in {"", run.state}
+def _all(service: RunService, caller: Identity) -> Iterator[RunRecord]:
+    """Yield the runs of the caller, as many as are looked through."""
+    after = ""
+    for _ in range(_LOOKS):
+        page = service.runs.page(caller, after, _LOOKED)
+        yield from page
+        if len(page) < _LOOKED:
+            return
+        after = page[-1].id
+
+
+def _is_shown(service: RunService, run: RunRecord, wanted: str, name: str) -> bool:
+    named = name.casefold() in (run.spec.get("label") or "").casefold() or run.id.startswith(name)
+    return named and wanted in {"", run.state} and not service.runs.is_expired(run)
 
 
 def _describe(service: RunService, run: RunRecord) -> dict[str, Any]:

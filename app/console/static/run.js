@@ -31,7 +31,9 @@ function lacks() {
     ...(open.length > 5 ? [`${open.length - 5} others`] : []),
     ...(all.length || wanted ? [] : ["a stream"]),
   ];
-  element("lacks").textContent = said.length ? `Still missing: ${said.join("; ")}.` : "Nothing is missing.";
+  const numbers = all.map((stream) => stream.partition).sort((a, b) => a - b);
+  const gap = numbers.findIndex((number, k) => number !== k + 1);
+  element("lacks").textContent = said.length ? `Still missing: ${said.join("; ")}.` : gap < 0 ? "Nothing is missing." : `No partition ${gap + 1}: is a file missing?`;
   element("seal").disabled = said.length > 0;
 }
 
@@ -47,8 +49,8 @@ async function describe() {
 
 function count() {
   const states = [...streams.values()].map((stream) => stream.state);
-  const complete = states.filter((state) => state === "complete").length;
-  const failed = states.filter((state) => state === "failed").length;
+  const of = (state) => states.filter((each) => each === state).length;
+  const complete = of("complete"), failed = of("failed");
   const rest = states.length - complete - failed;
   element("streams-count").textContent = `${complete} complete${page.partitions && ` of ${page.partitions}`}${rest ? `, ${rest} not yet` : ""}${failed ? `, ${failed} failed` : ""}`;
 }
@@ -76,9 +78,8 @@ function changed(event) {
   for (const id of gone) { streams.delete(id); remove(id); }
   count();
   // What the page offers is another in another kind of state.
-  const kind = OPEN.includes(event.state) ? "open" : event.state;
-  const before = OPEN.includes(page.state) ? "open" : page.state;
-  if (kind !== before || (event.state === "failed") !== (page.state === "failed")) { location.reload(); return; }
+  const kind = (state) => (OPEN.includes(state) ? "open" : state);
+  if (kind(event.state) !== kind(page.state) || (event.state === "failed") !== (page.state === "failed")) { location.reload(); return; }
   const now = [event.state, ...[...streams.values()].map((stream) => `${stream.id} ${stream.state}`)].join();
   if (now !== asked) { asked = now; describe().catch(() => {}); }
   if (element("uploads")) lacks();

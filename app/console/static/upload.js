@@ -292,7 +292,7 @@ export function offerUploads({ path, changed }) {
       const transfer = new Transfer(file, put);
       transfer.kind = kind;
       if (kind) { add(transfer); continue; }
-      transfer.say("what is it? Choose its kind above, then the file again");
+      transfer.say("of which kind? Choose it above, then the file again");
       transfer.button.remove();
       listed.append(transfer.row);
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
@@ -56,14 +57,21 @@ def test_files_are_kept_for_good(place: Service) -> None:
 def test_runs_are_listed_page_by_page(place: Service) -> None:
     assert "There are no runs" in page(place, "/console/runs")
     spec = {"perspective": "gul", "reports": ["melt", "aal"]}
-    made = {post(place, "/v1/runs", spec)["id"] for _ in range(101)}
+    made = [post(place, "/v1/runs", spec)["id"] for _ in range(101)]
     first = page(place, "/console/runs")
     more = re.search(r'rel="next" href="(\?after=[^"]+)"', first)
     assert more is not None
     second = page(place, f"/console/runs{more[1]}")
     listed = [re.findall(r'href="/console/runs/([^"]+)"', text) for text in (first, second)]
     assert (len(listed[0]), len(listed[1])) == (100, 1)
-    assert {*listed[0], *listed[1]} == made
+    assert [*listed[0], *listed[1]] == made[::-1]
+    named = post(place, "/v1/runs", spec | {"label": "Flood v3, <b>2026</b>"})["id"]
+    for sought, expected in (("flood", [named]), ("v3, <B>", [named]), (made[5], [made[5]])):
+        text = page(place, f"/console/runs?{urlencode({'q': sought})}")
+        assert re.findall(r'href="/console/runs/([^"]+)"', text) == expected
+    assert "<b>2026" not in text
+    assert "no runs of this label or id" in page(place, "/console/runs?q=drought")
+    assert "no done runs of this" in page(place, "/console/runs?q=flood&state=done")
     ident = listed[0][0]
     assert ident in page(place, f"/console/runs/{ident}")
     assert 'aria-current="page">Runs' in first

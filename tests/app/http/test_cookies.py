@@ -152,6 +152,10 @@ def test_a_sign_in_leads_nowhere_else(guarded: Service, place: str) -> None:
 def test_wrong_keys_and_forms_are_refused(guarded: Service) -> None:
     for key in ("wrong", "", KEY + "x", "\ud83d".encode("utf-8", "replace").decode()):
         is_problem(sign_in(guarded, key), "unauthorized", 401)
+    shown = sign_in(guarded, "wrong", HTML, place="/console/runs/7?types=1")
+    assert b'name="place" value="/console/runs/7?types=1"' in shown.body
+    foreign_place = sign_in(guarded, "wrong", HTML, place="//elsewhere/x")
+    assert b'name="place" value="/"' in foreign_place.body
     shown = sign_in(guarded, "wrong", HTML)
     assert (shown.status, shown.media_type) == (401, "text/html")
     assert b'type="password"' in shown.body
