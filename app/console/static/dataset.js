@@ -99,19 +99,19 @@ async function start(dataset) {
     return { map: MAPS.includes(chosen) ? chosen : map,
       low: good ? limits[0] : 1, high: good ? limits[1] : 99, log: log === "log" };
   };
-  const keep = (isChoice = false) => {
+  const keep = () => {
     find("#lines").replaceChildren();
     find("#crop").hidden = detector.value.kind !== "rectangle";
     state.set({
       place: toText(place.value), detector: toText(detector.value), plane: plane.join(","),
       nav: lookText(image.look), frame: lookText(picture.look),
-    }, isChoice || [place, detector].some(({ value }, k) => state.get(["place", "detector"][k]).split(":")[0] !== value.kind));
+    }, true);
     search = location.search;
   };
   let { search } = location;
   addEventListener("popstate", () => location.search === search || location.reload());
-  const image = new Picture(find("#scan"), look("nav", "viridis"), () => keep(true));
-  const picture = new Picture(find("#frame"), look("frame", "inferno"), () => keep(true));
+  const image = new Picture(find("#scan"), look("nav", "viridis"), keep);
+  const picture = new Picture(find("#frame"), look("frame", "inferno"), keep);
 
   // Says what is asked for, and that what stands there is not that yet.
   const pending = (shown, what) => {
@@ -238,7 +238,7 @@ async function start(dataset) {
       plane[axis] = target.valueAsNumber;
       running.get(copying)?.abort();
       preview = null;
-      keep(true);
+      keep();
       showFrame(place.value);
       showImage(detector.value).then(() => detector.value.kind !== "sum" && copy());
     },

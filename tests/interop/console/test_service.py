@@ -247,14 +247,14 @@ def test_signing_in_and_out(page: Page, tmp_path: Path) -> None:
     try:
         page.open(address(served, "/console/runs"))
         assert "requires an API key" in page.text("main")
-        for key, place in (("wrong", "/console/sign-in"), (KEY, "/")):
+        for key, place in (("wrong", "/console/sign-in"), (KEY, "/console/runs")):
             page.run(f"document.querySelector('input[name=key]').value = {key!r}")
             click(page, "form.key button")
             page.wait(f"location.pathname === {place!r} && document.readyState === 'complete'")
-        page.wait("document.getElementById('health')?.textContent === 'ready'")
-        assert page.run("document.cookie") == ""
-        page.open(address(served, "/console/runs"))
         assert "There are no runs" in page.text("main")
+        assert page.run("document.cookie") == ""
+        page.open(address(served, "/"))
+        page.wait("document.getElementById('health')?.textContent === 'ready'")
         click(page, "footer form button")
         page.wait("location.pathname === '/' && document.readyState === 'complete'")
         assert page.run("document.querySelector('form.key') && !document.querySelector('#try-run')")
