@@ -57,18 +57,23 @@ async def runs(
     """List the runs of the caller, the newest first."""
     service = console.runs
 
-    def look() -> tuple[list[dict[str, Any]], str | None]:
-        known = [run for run in _all(service, caller) if _is_shown(service, run, wanted, q)]
+    def look() -> dict[str, Any]:
+        looked = list(_all(service, caller))
+        known = [run for run in looked if _is_shown(service, run, wanted, q)]
         known.sort(key=lambda run: (run.created, run.id), reverse=True)
         ids = [run.id for run in known]
         first = ids.index(after) + 1 if after in ids else 0
         page = known[first : first + PAGE]
         is_last = first + PAGE >= len(known)
-        return [_describe(service, run) for run in page], None if is_last else page[-1].id
+        return {
+            "runs": [_describe(service, run) for run in page],
+            "after": None if is_last else page[-1].id,
+            "most": len(looked) if len(looked) == _LOOKS * _LOOKED else None,
+        }
 
-    found, last = await service.threads.start(look)
+    found = await service.threads.start(look)
     states = get_args(State)[1:]
-    return console.pages.answer("runs", runs=found, after=last, state=wanted, states=states, q=q)
+    return console.pages.answer("runs", **found, state=wanted, states=states, q=q)
 
 
 def _all(service: RunService, caller: Identity) -> Iterator[RunRecord]:

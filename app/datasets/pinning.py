@@ -98,7 +98,7 @@ def pinned_fingerprint(dataset: Opened, stops: Sequence[int] | None) -> bytes:
     files, whole = dataset.files, []
     form = FORMATS.get(dataset.recording.format) if isinstance(dataset, OpenDataset) else None
     if form is not None:
-        # A header behind the last file with a pinned frame describes these frames too.
+        # A header after the last file with a pinned frame describes these frames too.
         further = range(len(stops), len(files))
         whole = [index for index in further if form.is_companion(files.name(index))]
     digest.update(prefix_fingerprint(files, stops, whole))

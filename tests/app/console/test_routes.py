@@ -70,6 +70,7 @@ def test_runs_are_listed_page_by_page(place: Service) -> None:
         text = page(place, f"/console/runs?{urlencode({'q': sought})}")
         assert re.findall(r'href="/console/runs/([^"]+)"', text) == expected
     assert "<b>2026" not in text
+    assert "looked through" not in text
     assert "no runs of this label or id" in page(place, "/console/runs?q=drought")
     assert "no done runs of this" in page(place, "/console/runs?q=flood&state=done")
     ident = listed[0][0]
