@@ -44,6 +44,7 @@ SHORT: Mapping[str, str] = {
     "GET /v1/runs": _LIST,
     "POST /v1/runs": _RECORD,
     "GET /v1/runs/{run}": _RECORD,
+    "PATCH /v1/runs/{run}": _RECORD,
     "DELETE /v1/runs/{run}": _REMOVAL,
     "GET /v1/runs/{run}/streams": _LIST,
     "GET /v1/runs/{run}/streams/{stream}": _RECORD,

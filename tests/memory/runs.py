@@ -72,6 +72,13 @@ def describing(desk: Desk) -> Request:
     return Request("GET", path)
 
 
+@TABLE.case("PATCH /v1/runs/{run}")
+def labelling(desk: Desk) -> Request:
+    path = desk.run(stream_of(3))
+    desk.ask("PATCH", path, b'{"label": "a"}')
+    return Request.of("PATCH", path, b'{"label": "' + b"a" * 1_000_000 + b'"}')
+
+
 @TABLE.case("DELETE /v1/runs/{run}")
 def deleting(desk: Desk) -> Request:
     desk.send(Request("DELETE", desk.run(stream_of(3))))

@@ -63,7 +63,7 @@ MODULES: dict[str, tuple[str, ...]] = {
     "app/http/origins.py": (),
     "app/pipelines/tokens.py": ("tests/app/pipelines/test_tokens.py", *_REGISTRY),
     "app/losses/posting.py": _POSTING,
-    "app/datasets/pinning.py": ("tests/app/tiles/test_growing.py",),
+    "app/datasets/pinning.py": (),
     "app/tiles/reductions.py": (
         "tests/app/tiles/test_reductions.py",
         "tests/app/tiles/test_partials.py",

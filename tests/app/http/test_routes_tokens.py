@@ -105,13 +105,15 @@ def test_a_position_in_a_loss_stream() -> None:
 
 def test_positions_in_tiles_and_batches() -> None:
     tiles = TOKENS.describe(signed(KIND_TILES, (4,)))
-    assert (tiles["kind"], tiles["tile"]) == ("tiles", 4)
+    assert (tiles["kind"], tiles["tile"], "frames" in tiles) == ("tiles", 4, False)
+    growing = TOKENS.describe(signed(KIND_TILES, (4, 90)))
+    assert (growing["tile"], growing["frames"]) == (4, 90)
     batches = TOKENS.describe(signed(KIND_BATCHES, (4, 5)))
     assert (batches["kind"], batches["batch"], batches["state"]) == ("batches", 4, [4, 5])
 
 
 @pytest.mark.parametrize(
-    ("kind", "state"), [(KIND_TILES, (1, 2)), (KIND_TILES, ()), (KIND_BATCHES, ()), (9, (1,))]
+    ("kind", "state"), [(KIND_TILES, (1, 2, 3)), (KIND_TILES, ()), (KIND_BATCHES, ()), (9, (1,))]
 )
 def test_what_no_product_issues_is_malformed(kind: int, state: tuple[int, ...]) -> None:
     with pytest.raises(TokenMalformedError):
