@@ -111,9 +111,9 @@ async def ask_for_key(console: Console) -> Response:
 async def sign_in(console: Console, request: Request) -> Response:
     """Give the browser a cookie that stands for a key."""
     form = await _form(request)
+    wanted = form.get("place", "/")
     # A page about a wrong key asks for another one, and leads to the same place.
-    if _OWN_PLACE.fullmatch(place := form.get("place", "/")):
-        request.scope[PLACE] = place
+    request.scope[PLACE] = place = wanted if _OWN_PLACE.fullmatch(wanted) else "/"
     digest = await console.parts.api_keys.check(form.get("key", ""))
     cookie = console.parts.cookies.issue(digest, request.scope["scheme"])
     return _away(console, place, cookie)
@@ -150,7 +150,7 @@ async def _form(request: Request) -> dict[str, str]:
 
 
 def _away(console: Console, place: str, cookie: str) -> Response:
-    place = console.pages.root + (place if _OWN_PLACE.fullmatch(place) else "/")
+    place = console.pages.root + place
     headers = {"Set-Cookie": cookie, "Cache-Control": "no-store"}
     return RedirectResponse(place, 303, headers)
 

@@ -6,11 +6,11 @@ This package opens no files: sources that do implement :class:`Source` elsewhere
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -57,11 +57,8 @@ def chain_of(stage: object) -> tuple[object, ...]:
     if isinstance(stage, WrappedIndexed | WrappedSequential):
         return chains[0]
     options = getattr(stage, "given", {})
-    init: Any = type(stage).__init__
-    last = init.__defaults__ or ()
-    names = init.__code__.co_varnames[: init.__code__.co_argcount]
-    defaults = dict(zip(names[len(names) - len(last) :], last, strict=True))
-    defaults |= init.__kwdefaults__ or {}
+    parameters = inspect.signature(type(stage).__init__).parameters.values()
+    defaults = {each.name: each.default for each in parameters if each.default is not each.empty}
     plain = [
         (name, _json(value))
         for name, value in sorted(options.items())

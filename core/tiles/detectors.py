@@ -146,9 +146,8 @@ def _weights(value: Any, sig_shape: tuple[int, ...]) -> Detector:  # noqa: ANN40
         hint = f"Give real numbers of at most {_WIDEST} bytes, such as <f8"
         raise OptionError(f"weights are {dtype.name}", hint=hint)
     shape = value["shape"]
-    if not isinstance(shape, list) or [(int, n) for n in sig_shape] != [
-        (type(n), n) for n in shape
-    ]:
+    # 8.0 and true equal whole numbers.
+    if shape != list(sig_shape) or any(type(n) is not int for n in shape):
         told = shown(shape) if isinstance(shape, list) else "of another form"
         raise ShapeError(
             f"weights have the shape {told}, but frames of the view {list(sig_shape)}",

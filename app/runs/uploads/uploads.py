@@ -337,7 +337,7 @@ class Uploads:
             await _unhurried(ending)
         ending.result()
         if session.stopped.done() and moving.cancelled():
-            raise UploadTakenError("another request has asked for this upload, or continued it")
+            raise UploadTakenError("a later request asked for, continued or deleted this upload")
         if not moving.result():
             raise DrainingError(
                 "the server is shutting down",

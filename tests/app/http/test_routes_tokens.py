@@ -56,6 +56,15 @@ def test_bodies_that_hold_no_token(
             assert "valid dictionary" not in answer.json()["detail"]
 
 
+def test_chunks_that_are_none_are_told(service: Service) -> None:
+    head = b"POST /v1/tokens/inspect HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with service.connect() as client:
+        client.sendall(head + b"zz\r\n")
+        answer = client.recv(1 << 16)
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b"the size of a chunk is malformed" in answer
+
+
 def test_a_large_body_for_tokens_takes_no_memory(service: Service) -> None:
     service.reset_peak()
     before = service.memory()

@@ -305,7 +305,8 @@ def test_deleting_ends_what_is_being_sent(up: Uploader) -> None:
     with up.sending(address, 0, GOOD[:300], len(GOOD)) as first:
         wait_until(lambda: up.streams()[0]["offset"] == 300)
         assert up.ask("DELETE", address, **TUS).status == 204
-        is_problem(Answer(first, "PATCH"), "upload-taken", 409)
+        found = is_problem(Answer(first, "PATCH"), "upload-taken", 409)
+        assert "deleted this upload" in found["detail"]
     assert up.streams() == []
 
 
@@ -364,6 +365,20 @@ def test_the_other_takes_over_and_late_bytes_never_count(both: tuple[Service, Se
     assert up.offset(address) == 800
     assert up.patch(address, 800, GOOD[800:]).status == 204
     assert there.streams()[0]["state"] == "complete"
+
+
+def test_an_upload_whose_run_is_deleted_elsewhere_is_told_so(both: tuple[Service, Service]) -> None:
+    one, other = both
+    up = Uploader(one)
+    there = Uploader(other, up.path.rpartition("/")[2])
+    address = up.create(len(GOOD))
+    with up.sending(address, 0, GOOD[:300], len(GOOD)) as first:
+        wait_until(lambda: up.streams()[0]["offset"] == 300)
+        assert there.ask("DELETE", up.path).status == 204
+        first.sendall(GOOD[300:])
+        found = is_problem(Answer(first, "PATCH"), "upload-taken", 409)
+    assert found["detail"] == "another request has deleted this upload, or its run"
+    assert up.ask("HEAD", address, **TUS).status == 404
 
 
 def _has_read(service: Service, count: float) -> bool:
