@@ -16,6 +16,9 @@ from typing import NoReturn, TypeVar, cast
 PASSED_ON = (signal.SIGTERM, signal.SIGINT)
 """Signals that the supervisor passes on. They are blocked while it forks: a child must not run
 its handlers."""
+CUT = signal.SIGUSR1
+"""What the supervisor sends once it has got a second signal: a repeated SIGTERM says nothing, as
+the system merges it with the first, and a process group gets each signal by two ways."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 T = TypeVar("T")

@@ -41,7 +41,7 @@ from types import FrameType
 import structlog
 
 from .board import Board, WorkerSlot
-from .forking import PASSED_ON, adopt_orphans, fork
+from .forking import CUT, PASSED_ON, adopt_orphans, fork
 from .lanes.wiring import Wiring
 from .place import LOOK_SECONDS, End, Place, count_memory_kills, describe_end
 
@@ -262,10 +262,10 @@ class Supervisor:
         deadline = time.monotonic() + self._stop_seconds
         while running := self._running():
             for place in running:
-                # A second signal is passed on too: it cuts running requests.
-                if place.signalled < max(self._signals, 1):
-                    place.signalled = max(self._signals, 1)
-                    place.tell(signal.SIGTERM)
+                # A second signal cuts running requests.
+                for number in (signal.SIGTERM, CUT)[place.signalled : max(self._signals, 1)]:
+                    place.signalled += 1
+                    place.tell(number)
             if time.monotonic() >= deadline:
                 pids = [place.pid for place in running]
                 structlog.get_logger().error("workers did not end and were killed", pids=pids)

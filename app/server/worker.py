@@ -26,6 +26,7 @@ from uvicorn.config import STARTUP_FAILURE
 
 from .board import WorkerSlot
 from .drain import Drain
+from .forking import CUT
 from .lanes.channel import Message, receive
 from .lanes.lane import Lane
 from .lanes.table import Table
@@ -42,8 +43,6 @@ MARGIN_SECONDS = 8.0
 _CODE = 70
 """Exit code: an internal failure, as in sysexits.h."""
 _HANDOVER_SECONDS = 0.02
-_SAME_SIGNAL_SECONDS = 0.2
-"""Seconds within which a second signal is the first one, by another way."""
 
 
 class ServerConfig(Config):
@@ -76,8 +75,6 @@ class DrainingServer(Server):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._settings = config
         self._close_at: float | None = None
-        self._told_at: float | None = None
-        """When the last signal came."""
         self._notified = False
         self._adoptions: set[asyncio.Task[None]] = set()
         self._free_memory = FreeMemory()
@@ -137,17 +134,14 @@ class DrainingServer(Server):
                 self._lane.note_gone(message.peer or None)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to drain; a second signal cuts running requests."""
+        """Begin to drain, or cut running requests."""
         del frame
         if sig == signal.SIGINT:
             # Sent to all processes by a terminal; the supervisor sends us SIGTERM for it.
             return
-        now, before = time.monotonic(), self._told_at
-        self._told_at = now
-        if before is not None:
-            # A process group gets the signal at once, and we from the supervisor again.
-            if now - before > _SAME_SIGNAL_SECONDS:
-                self.force_exit = self.should_exit = True
+        if sig == CUT:
+            self.force_exit = self.should_exit = True
+        if self._close_at is not None:
             return
         # Not recorded with the captured signals, which uvicorn raises again at the end.
         _logger.info("draining after signal %d", sig)
@@ -208,6 +202,7 @@ def run_worker(
         control: our end of a channel to the supervisor; None without lanes.
     """
     server = DrainingServer(config, control)
+    signal.signal(CUT, server.handle_exit)
     # uvloop accepts one connection per listening descriptor and turn of the event loop. With one
     # descriptor, a client waits for as many turns as others have connected before it: for seconds,
     # where turns take long because threads want the interpreter's lock too.

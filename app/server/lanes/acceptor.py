@@ -28,6 +28,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from app.server.forking import CUT
 from app.server.limits import Connections, Peers, ServerLimits
 
 from .channel import GIVE, Message, receive
@@ -217,8 +218,9 @@ def run_acceptor(
         beat: called at every turn.
         drain_delay: seconds between the signal and the closing of the listening sockets.
     """
-    signals: list[float] = []
-    signal.signal(signal.SIGTERM, lambda *_: signals.append(time.monotonic()))
+    signals: dict[int, float] = {}
+    for number in (signal.SIGTERM, CUT):
+        signal.signal(number, lambda number, _: signals.setdefault(number, time.monotonic()))
 
     def on_control() -> None:
         with contextlib.suppress(BlockingIOError):
@@ -228,13 +230,13 @@ def run_acceptor(
                     acceptor.processes.add(lane, int(index), message.sock)
 
     acceptor.watch(control, on_control)
-    while not signals or time.monotonic() < signals[0] + drain_delay:
+    while not signals or time.monotonic() < min(signals.values()) + drain_delay:
         beat()
         acceptor.turn()
     acceptor.stop_accepting()
     latest = time.monotonic() + _HANDOVER_SECONDS
     while not acceptor.processes.have_taken_all and time.monotonic() < latest:
         acceptor.turn()
-        # A second signal means that nobody waits for anybody any more.
-        if len(signals) > 1:
+        # Nobody waits for anybody any more.
+        if CUT in signals:
             break

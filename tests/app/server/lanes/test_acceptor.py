@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from app.server.forking import CUT
 from app.server.lanes import acceptor
 from app.server.lanes.acceptor import run_acceptor
 from app.server.lanes.channel import (
@@ -240,7 +241,7 @@ def test_it_obeys_its_supervisor_and_ends_a_moment_after_the_signal(
         os.kill(os.getpid(), signal.SIGTERM)
 
     thread = threading.Thread(target=tell)
-    before = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, CUT)}
     with accepting() as place, contextlib.ExitStack() as ends:
         control, supervisor = map(ends.enter_context, make_pair())
         channel, lane = map(ends.enter_context, make_pair())
@@ -253,7 +254,8 @@ def test_it_obeys_its_supervisor_and_ends_a_moment_after_the_signal(
         try:
             run_acceptor(place.acceptor, control, lambda: beats.append(0), 0.3)
         finally:
-            signal.signal(signal.SIGTERM, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
             thread.join()
         assert 0.5 <= time.monotonic() - begun < 5
         assert not place.acceptor.processes.have_taken_all
