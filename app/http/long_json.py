@@ -10,10 +10,11 @@ short:
                           |---- a run ----|
     {"select": {"frames": "8c1f...:0"       }, "dtype": "<f4"}      the rest, with a mark
 
-A run is parsed in pieces, each in a call of its own, between which other threads go on. It
-becomes an array of 8 bytes a number, where a list would take 40. Then the rest is parsed,
-and runs and strings are put back in place of their marks. A mark begins with random digits,
-so no client can write one.
+A run is parsed in pieces of a millisecond, after each of which the thread sleeps for a moment.
+A small read passes the lock from thread to thread some twenty times, and each time it would wait
+until this thread is told to let go: five milliseconds. The run becomes an array of 8 bytes a
+number, where a list would take 40. Then the rest is parsed, and runs and strings are put back in
+place of their marks. A mark begins with random digits, so no client can write one.
 
 The rest may have as many bytes as a body that is parsed in one go. No request needs more,
 and 64 MiB of nested brackets would become 1.5 GiB of objects.
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -41,8 +43,11 @@ _LONG_STRING = 1 << 12
 """Bytes from which a string is: 64 of them that are shorter, as many as detectors, may stay."""
 _PIECE = 1 << 16
 """Bytes of a run that are parsed in one go."""
-_WINDOW = 1 << 20
+_WINDOW = 1 << 16
 """Bytes that are searched in one go."""
+_MOMENT = 2e-5
+"""Seconds of sleep. Only to release the lock would not do: it would be taken again before another
+thread has woken."""
 _BYTES_PER_NUMBER = 8
 _COPIES = 3
 """How often the numbers are in memory: as parsed, packed by the view, and in its plan."""
@@ -155,6 +160,7 @@ class _Parser:
         for at in range(start, stop, _WINDOW):
             if found := pattern.search(self._text, at, min(at + _WINDOW, stop)):
                 return found.start()
+            _give_way()
         return stop
 
     def _array(self, start: int) -> int:
@@ -183,7 +189,7 @@ class _Parser:
             cut = stop if stop - start <= _PIECE else self._text.rfind(b",", start, start + _PIECE)
             if cut < 0:
                 return None
-            current().check("json")
+            _give_way()
             piece = self._piece(start, cut)
             numbers = np.array(piece)
             if numbers.dtype != np.int64:
@@ -219,3 +225,9 @@ class _Parser:
         if not isinstance(text, str):
             raise self._malformed("a list is in the place of a name")
         return text
+
+
+def _give_way() -> None:
+    """Let other threads go on, unless nobody waits for the request any more."""
+    current().check("json")
+    time.sleep(_MOMENT)

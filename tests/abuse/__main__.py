@@ -40,22 +40,24 @@ class Run:
     Args:
         directory: for its files; must have room for some 100 MB.
         keys: whether callers have keys.
+        lanes: processes of the service, as its setting says.
     """
 
-    def __init__(self, directory: Path, *, keys: bool) -> None:
+    def __init__(self, directory: Path, *, keys: bool, lanes: str) -> None:
         root = directory / "root"
         root.mkdir(parents=True)
         write_owner_files(root)
         write_hostile_files(root)
         owner_key, abuser_key = (new_secret(), new_secret()) if keys else (None, None)
         settings: dict[str, object] = {"dataset_roots": root, "decoder_idle_seconds": 5}
+        settings["lanes"] = lanes
         if owner_key is not None and abuser_key is not None:
             digests = f"owner:{digest_key(owner_key)},abuser:{digest_key(abuser_key)}"
             settings["api_keys"] = digests
-        self.bound = documented_bound(Settings())
         self.peak = 0
         self.failures: list[str] = []
         self.service = Service(directory / "service", **settings)
+        self.bound = documented_bound(Settings(), len(self.service.worker_pids()))
         self._owner = Caller(self.service.port, owner_key)
         self._waits = Waits(self._owner)
         self._abuser_key = abuser_key
@@ -125,8 +127,8 @@ class Run:
                 thread.join()
 
     def _processes(self) -> list[int]:
-        """The server and its descendants."""
-        found, left = [], [self.service.pid]
+        """The server's processes and their descendants."""
+        found, left = [], self.service.worker_pids()
         while left:
             pid = left.pop()
             found.append(pid)
@@ -166,11 +168,11 @@ class Run:
         print(f"stopped in {time.monotonic() - begin:.1f} s")
 
 
-def documented_bound(settings: Settings) -> int:
+def documented_bound(settings: Settings, workers: int) -> int:
     """Return the memory that the service takes at most, as ``deploy/README.md`` says, in bytes."""
     decoder = 200 * MIB + settings.decoder_memory
-    worker = 300 * MIB + settings.memory_limit + settings.decoders * decoder
-    return 55 * MIB + (settings.workers or 1) * worker
+    worker = 300 * MIB + settings.decoders * decoder
+    return 55 * MIB + settings.memory_limit + workers * worker
 
 
 def _resident(pid: int) -> int:
@@ -192,6 +194,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=600.0, help="of both runs together")
     parser.add_argument("--keys", choices=["with", "without", "both"], default="both")
+    parser.add_argument("--lanes", default=Settings().lanes, help="THALWEG_LANES of the service")
     args = parser.parse_args()
     failed = False
     for keys in (True, False):
@@ -199,7 +202,7 @@ def main() -> int:
             continue
         print(f"{'with' if keys else 'without'} keys", flush=True)
         with tempfile.TemporaryDirectory() as directory:
-            run = Run(Path(directory), keys=keys)
+            run = Run(Path(directory), keys=keys, lanes=args.lanes)
             try:
                 run.run(args.seconds / 2)
             finally:
