@@ -151,12 +151,13 @@ class Run:
 
     def _check_leftovers(self, before: dict[str, int]) -> None:
         """Wait until what the abuse took is given back."""
-        # Pools keep a few threads, files and decoders for later requests.
-        slack = {"processes": 2, "threads": 16, "descriptors": 40, "buffers": 0, "spools": 0}
+        # Pools of each process keep a few threads, files and decoders for later requests.
+        count = len(self.service.worker_pids())
+        slack = {"processes": 2 * count, "threads": 16 * count, "descriptors": 40 * count}
 
         def given_back() -> bool:
             now = self._leftovers()
-            return all(now[name] <= before[name] + slack[name] for name in now)
+            return all(now[name] <= before[name] + slack.get(name, 0) for name in now)
 
         try:
             wait_until(given_back, LEFT)
