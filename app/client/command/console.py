@@ -308,6 +308,11 @@ class Bars:
                 self._lines = 0
 
 
+def counted(number: int, noun: str) -> str:
+    """Say how many there are: ``1 event``, ``2,000 events``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def _bar(done: int, total: int) -> str:
     share = min(done / total, 1.0)
     return f"{share:4.0%} [{'#' * int(share * _WIDTH):{_WIDTH}}] "
@@ -324,13 +329,13 @@ def describe(
     """
     if isinstance(progress, Reducing):
         done, total, _ = progress
-        return f"{_bar(done, total or 1)}{done:,} of {total:,} tiles"
+        return f"{_bar(done, total or 1)}{done:,} of {counted(total, 'tile')}"
     text = f"{progress.bytes / _MEGABYTE:,.1f}"
     if progress.total:
         text = f"{_bar(progress.bytes, progress.total)}{text}/{progress.total / _MEGABYTE:,.1f}"
     text += f" MB  {rate / _MEGABYTE:,.0f} MB/s"
     if isinstance(progress, TileProgress):
-        return f"{text}  {progress.tiles:,} tiles"
+        return f"{text}  {counted(progress.tiles, 'tile')}"
     if isinstance(progress, Progress):
-        return f"{text}  {progress.events:,} events"
+        return f"{text}  {counted(progress.events, 'event')}"
     return text

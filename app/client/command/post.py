@@ -12,7 +12,7 @@ from ..losses.rows import End
 from ..losses.saving import FORMATS, label, save_mode
 from . import arguments
 from .arguments import Options, count, format_of, given, new_command, size
-from .console import make_bar, say, saying_warnings, stopped
+from .console import counted, make_bar, say, saying_warnings, stopped
 from .targets import writing
 
 STDOUT = 1
@@ -200,7 +200,8 @@ def _describe(end: End, *, is_declared: bool) -> str:
     if completeness == "declared" and not is_declared:
         # The client has measured the file: that is not to say that its writer was done.
         completeness = "undeclared (the whole file was sent)"
-    text = f"{end.events} events of {end.bytes} bytes, completeness {completeness}"
+    text = f"{counted(end.events, 'event')} of {counted(end.bytes, 'byte')}"
+    text += f", completeness {completeness}"
     if end.completeness == "undeclared":
         text += " (a stream has no end marker: declare its length with --expect-events)"
     if bare := end.blocks_without_exposure:

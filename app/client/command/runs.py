@@ -16,7 +16,16 @@ from ..losses.saving import label
 from ..runs.requests import FINISHED, Run, Stream
 from . import arguments
 from .arguments import Options, count, given, names, new_command, new_group, numbers
-from .console import Fetching, make_bar, print_json, say, saying_warnings, stopped, with_options
+from .console import (
+    Fetching,
+    counted,
+    make_bar,
+    print_json,
+    say,
+    saying_warnings,
+    stopped,
+    with_options,
+)
 from .targets import writing
 from .uploads import add_upload
 
@@ -192,7 +201,7 @@ def _progress(run: Run, streams: Sequence[Stream]) -> list[str]:
         total = "" if stream.length is None else f" of {stream.length:,}"
         text = f"  partition {stream.partition}: {stream.state}, {stream.offset:,}{total} bytes"
         fault = f": {stream.fault.get('detail')}" if stream.fault else ""
-        lines.append(f"{text}, {stream.events:,} events{fault}")
+        lines.append(f"{text}, {counted(stream.events, 'event')}{fault}")
     return lines
 
 

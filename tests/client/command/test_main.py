@@ -529,6 +529,7 @@ def test_what_the_bar_says() -> None:
         " 25% [######                  ] 50.0/200.0 MB  20 MB/s  1,234 events"
     )
     assert describe(Progress(5, None, 0), 0) == "0.0 MB  0 MB/s  0 events"
+    assert describe(Progress(5, None, 1), 0) == "0.0 MB  0 MB/s  1 event"
     assert describe(Fetching(5_000_000), 1e6) == "5.0 MB  1 MB/s"
     assert describe(Reducing(1, 4), 0) == " 25% [######                  ] 1 of 4 tiles"
 
