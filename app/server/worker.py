@@ -141,6 +141,7 @@ class DrainingServer(Server):
             return
         if sig == CUT:
             self.force_exit = self.should_exit = True
+            end_after(MARGIN_SECONDS)
         if self._close_at is not None:
             return
         # Not recorded with the captured signals, which uvicorn raises again at the end.
@@ -182,6 +183,11 @@ class DrainingServer(Server):
         settings.timeout_graceful_shutdown = remaining  # type: ignore[assignment]  # a float works
         await super().shutdown(sockets)
         timer.cancel()
+        if self.force_exit:
+            # uvicorn leaves this out, and the application would leave its files.
+            for task in self.server_state.tasks:
+                task.cancel()
+            await self.lifespan.shutdown()
 
     def _notify(self) -> None:
         if self._settings.drain.draining and not self._notified:

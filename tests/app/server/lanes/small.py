@@ -126,6 +126,12 @@ def create(slot):
     async def app(scope, receive, send):
         if scope["type"] == "http":
             await answer(scope, receive, send)
+            return
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        tell(event="closed")
+        await send({"type": "lifespan.shutdown.complete"})
 
     return app
 

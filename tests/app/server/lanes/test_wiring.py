@@ -256,6 +256,8 @@ def test_requests_are_finished_after_the_first_signal_and_cut_after_the_second(
             assert service.end(signal.SIGTERM, signal.SIGINT) == 0
             assert time.monotonic() - begin < 30
         assert answers[0]["code"] == "cut-off"
+        closed = [event for event in service.events() if event["event"] == "closed"]
+        assert len(closed) == len(LANES)
 
 
 def test_a_terminal_ends_all_by_one_signal(tmp_path: Path) -> None:
