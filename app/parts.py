@@ -234,13 +234,17 @@ class Parts:
         )
         self.sealer = self._closing(make_sealer(settings, storage, sealing, lent))
         self.sealer.on_ended = self.metrics.on_sealed
+        most = min(
+            (settings.max_upload, "THALWEG_MAX_UPLOAD"),
+            (settings.quota_stream_bytes, "THALWEG_QUOTA_STREAM_BYTES"),
+        )
         self.runs = RunService(
             runs=runs,
             streams=streams,
             removal=Removal(streams, records),
             reports=RunReportsService(self.sealer),
             losses=self.losses,
-            uploads=Uploads(streams, self.losses, disk, settings.max_upload),
+            uploads=Uploads(streams, self.losses, disk, most),
             without_version=settings.uploads_without_version,
             threads=self.threads,
             bodies=self.bodies,

@@ -275,7 +275,13 @@ def _amounts(layered: Layered, kind: str) -> Amounts:
         rest = np.zeros(len(gross.losses))
         for a, b in slices(len(subject.parts), STAGE):
             rest[a:b] = np.where(subject.parts[a:b] == group, 0.0, gross.losses[a:b])
-        return losses_of(run(subject._replace(losses=gross._replace(losses=rest))), kind)[0].losses
+        try:
+            recoveries = run(subject._replace(losses=gross._replace(losses=rest)))
+        except InputError as e:
+            left = f"with leave_one_out, of all but the group {subject.names[group]}"
+            e.args = (f"{left}, {e.message}",)
+            raise
+        return losses_of(recoveries, kind)[0].losses
 
     losses, joined = losses_of(recoveries, kind)
     return Amounts(losses, subject.parts, joined, without)

@@ -14,7 +14,7 @@ from core.arrays import Rows
 from core.errors import names_hint
 from core.losses.inputs import SummaryInfo
 from core.losses.reports import Report
-from core.losses.reports.report import SAMPLE_TYPE, amount, as_rows, integer, number
+from core.losses.reports.report import SAMPLE_TYPE, amount, as_rows, check_width, integer, number
 from core.portfolio.inuring import Subject, join_parts
 from core.portfolio.layers import Recoveries
 from core.portfolio.losses import Calendar, Int32s, OccurrenceLosses
@@ -220,7 +220,9 @@ def layer_rows(recoveries: Recoveries) -> Iterator[Rows]:
     rows = [
         (result.number, 1 if result.mean else 2, *result[3:]) for result in recoveries.results()
     ]
-    yield np.array(rows, LAYERS.dtype(_WIDTH))
+    table = np.array(rows, LAYERS.dtype(_WIDTH))
+    check_width(table)
+    yield table
 
 
 def names_of(programme: Programme) -> SummaryInfo:

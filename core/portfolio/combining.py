@@ -276,7 +276,7 @@ class Subject:
                 outputs = (samples[end:], sums[end:], peaks[end:], wholes[a:b])
                 count = adding.add_up(load, ordered, scratch, sizes[a:b], *outputs)
                 if not _are_finite(wholes[a:b]):
-                    _check_finite(sums[end : end + count])
+                    check_finite(sums[end : end + count])
                 end += count
             return slice(begin, end)
 
@@ -313,7 +313,7 @@ class Subject:
             of_cells, rows = slice(cells[a], cells[b]), slice(ends[a], ends[b])
             outputs = (starts[of_cells], samples[of_cells], occurrences[rows], losses[rows])
             adding.list_occurrences(load, scratch, int(ends[a]), *outputs)
-            _check_finite(losses[rows])
+            check_finite(losses[rows])
         periods = np.repeat(pairs.periods, np.diff(cells))
         return OccurrenceLosses(starts, periods, samples, occurrences, losses)
 
@@ -421,7 +421,12 @@ def _are_finite(losses: Floats) -> bool:
     return bool(losses.max(initial=0) < np.inf)
 
 
-def _check_finite(losses: Floats) -> None:
+def check_finite(losses: Floats) -> None:
+    """Refuse sums of losses that float64 does not hold.
+
+    Raises:
+        InputError: there is one.
+    """
     if not _are_finite(losses):
         raise InputError("a sum of losses is beyond float64", hint=_TOO_LARGE)
 

@@ -34,6 +34,7 @@ from ..sorting import order_of, starts_of
 from ._kernels import layers as kernel
 from ._kernels.windows import TERMS, Items
 from .assembling import picked
+from .combining import check_finite
 from .layers import Recoveries, read_only
 from .losses import Calendar, Int32s, OccurrenceLosses
 from .programme import Layer, Programme, nearest
@@ -181,6 +182,8 @@ def run_programme(
 
     for _ in apply(cede, grouped(losses.starts, _STAGE)):
         """Results are written where they belong."""
+    # Beside an infinite sum every recovery is taken for the rounding of one, and is 0.
+    check_finite(results.gross_sums)
     joined = results.joined if has_clause else None
     return Recoveries(programme, losses, calendar, samples, *results[:-1], joined)
 

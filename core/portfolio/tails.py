@@ -27,6 +27,7 @@ from ..slices import grouped, slices
 from ..sorting import order_of
 from ._kernels import attributing
 from .assembling import picked
+from .combining import check_finite
 from .joining import weights_of
 from .losses import Calendar, OccurrenceLosses
 
@@ -92,6 +93,7 @@ class Ranked:
             out = (sums[part], largest[part], self.rows[part])
             attributing.reduce_rows(whole.starts[a : b + 1], amounts, aim.close, *out)
         values = sums if aim.kind == "aep" else largest
+        check_finite(values)
         self._count = count
         self._order = np.flatnonzero(((whole.samples == 0) == aim.mean) & (values > 0))
         # The bits of losses order as they do.

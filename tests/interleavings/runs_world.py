@@ -166,7 +166,7 @@ class Process:
         self.streams = Streams(records, blobs, self.runs, self.clock)
         self.removal = Removal(self.streams, records)
         losses = cast("Any", _Losses())
-        self.uploads = Uploads(self.streams, losses, losses.threads, MOST)
+        self.uploads = Uploads(self.streams, losses, losses.threads, (MOST, ""))
         # Time passes nowhere here.
         self.uploads.patience = 0
         self.sealing = _Workshop(self.streams, records, losses, cast("Any", None))

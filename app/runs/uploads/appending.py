@@ -80,6 +80,10 @@ class Snapshot:
     fault: Exception | None = None
 
 
+Bound = tuple[int, str]
+"""A number of bytes, and the setting that has it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What an append may send."""
@@ -90,6 +94,8 @@ class Terms:
     """Whether the stream is to end with this append, wherever that is."""
     most: int
     """Maximum length of the stream."""
+    setting: str = "THALWEG_MAX_UPLOAD"
+    """The setting that says so."""
 
     @property
     def end(self) -> int:
@@ -162,7 +168,7 @@ class Appending:
         end = self._terms.end
         hint, setting = "Delete the upload, and create one of the right length", None
         if self._terms.length is None:
-            hint, setting = "Divide the stream into partitions", "THALWEG_MAX_UPLOAD"
+            hint, setting = "Divide the stream into partitions", self._terms.setting
         return UploadExcessError(
             f"the upload may have {end} bytes, and more came",
             hint=hint,

@@ -35,7 +35,7 @@ from core.budget import UNLIMITED, install
 from ..records import RunRecord, StreamRecord, next_fence
 from ..spec import RunSpec
 from ..streams import Streams
-from .appending import Appending, AppendRequest, Terms
+from .appending import Appending, AppendRequest, Bound, Terms
 from .sources import Source
 
 COMMIT_SECONDS = 0.5
@@ -73,13 +73,13 @@ class Uploads:
         streams: those of all runs.
         losses: lends buffers, threads and metrics.
         disk: threads that wait for the store.
-        most: maximum bytes of a stream.
+        most: maximum bytes of a stream, and the setting that says so.
     """
 
-    def __init__(self, streams: Streams, losses: LossService, disk: Workers, most: int) -> None:
+    def __init__(self, streams: Streams, losses: LossService, disk: Workers, most: Bound) -> None:
         self.runs = streams.runs
         self.streams = streams
-        self.most = most
+        self.most, self._setting = most
         self._losses = losses
         self._disk = disk
         self._sessions: dict[str, _Session] = {}
@@ -160,7 +160,7 @@ class Uploads:
                 f"an upload may have {self.most} bytes, not {length}",
                 hint="Divide the stream into more partitions",
                 limit="upload",
-                setting="THALWEG_MAX_UPLOAD",
+                setting=self._setting,
                 allowed=self.most,
             )
 
@@ -314,7 +314,7 @@ class Uploads:
             record,
             replace(spec.policy(self._losses), event_order="any"),
             takes_items=spec.takes_items,
-            terms=Terms(record.length, request.last, self.most),
+            terms=Terms(record.length, request.last, self.most, self._setting),
             tell=signal.ring,
         )
 

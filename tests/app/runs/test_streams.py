@@ -91,7 +91,7 @@ class Process:
         self.world = world
         self.runs = Runs(records, 30.0, Watch(), lambda: NOW)
         self.streams = Streams(records, world.blobs, self.runs, lambda: NOW)
-        self.uploads = Uploads(self.streams, cast("Any", None), cast("Any", None), 1 << 30)
+        self.uploads = Uploads(self.streams, cast("Any", None), cast("Any", None), (1 << 30, ""))
         self.removal = Removal(self.streams, records)
         self.chores = chores(self.removal, records, world.blobs, lambda: LATER)
 

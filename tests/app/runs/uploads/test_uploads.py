@@ -412,13 +412,20 @@ def test_a_quota_of_bytes_ends_an_append_before_it(both: tuple[Service, Service]
             for r in up.ask("GET", "/v1/runs").json()["runs"]
         )
     )
-    left = QUOTA - before
-    data = stream(2 * QUOTA // EVENT)
+    half = stream(QUOTA // 2 // EVENT)
+    assert up.patch(up.create(len(half)), 0, half).status == 204
+    left = QUOTA - before - len(half)
+    data = stream(3 * QUOTA // 4 // EVENT)
     address = up.create(len(data))
     assert up.patch(address, 0, data[:left]).status == 204
     found = is_problem(up.patch(address, left, data[left:]), "quota-exceeded", 429)
     assert found["limit"] == "streams.bytes"
     assert up.offset(address) == left
+    # One that could never fit is not even begun.
+    vain = is_problem(
+        up.ask("POST", f"{up.path}/streams", **TUS, Upload_Length=str(QUOTA + 1)), "too-large", 413
+    )
+    assert (vain["allowed"], vain["setting"]) == (QUOTA, "THALWEG_QUOTA_STREAM_BYTES")
     assert up.ask("DELETE", up.path).status == 204
 
 
