@@ -895,3 +895,46 @@ def test_key_periods_are_found_however_many_are_declared(desk: Desk) -> None:
     answer = desk.ask(**asked, return_periods=[1000000000])
     keys = [(row["Catalogue"], row["Id"], row["Loss"]) for row in rows_of(answer, "keys")]
     assert (0, 7, 10.0) in keys
+
+
+@pytest.mark.parametrize(
+    ("loss", "report", "of", "detail"),
+    [
+        *((9e307, report, None, "a sum of losses is") for report in ("layers", "recoveries")),
+        *((9e307, "contributions", of, "a sum of losses is") for of in (None, "net", "ceded")),
+        (9e307, "periods", "ceded", "a sum of losses is"),
+        (1e200, "layers", None, "SDLoss of Layer 1"),
+    ],
+)
+def test_amounts_beyond_float64_are_never_zero_nor_left_out(
+    desk: Desk, loss: float, report: str, of: str | None, detail: str
+) -> None:
+    path = "/v1/portfolios/loss-sets/huge?form=ylt&no_of_periods=10"
+    desk.send("PUT", path, content=f"Period,EventId,Loss\n1,1,{loss}\n1,2,{loss}\n".encode())
+    asked: dict[str, Any] = {"loss_sets": [{"id": "huge"}], "report": report}
+    if of is not None:
+        asked["of"] = of
+    if report == "contributions":
+        asked["return_periods"] = [5]
+    if report != "contributions" or of is not None:
+        layer = {"ReinsNumber": 1, "ReinsType": "QS", "CededPercent": 0.5}
+        asked["programme"] = {"layers": [layer]}
+    refused = desk.ask(**asked).json()
+    desk.send("DELETE", path.partition("?")[0])
+    assert refused["detail"].startswith(detail)
+
+
+def test_a_programme_that_does_not_fit_without_a_group_names_that(desk: Desk) -> None:
+    path = "/v1/portfolios/loss-sets/two?form=ylt&no_of_periods=10"
+    table = b"Period,EventId,Loss,G\n1,1,100,A\n1,1,60,B\n1,2,50,A\n"
+    desk.send("PUT", path, content=table)
+    layers = [
+        {"ReinsNumber": 1, "ReinsType": "QS", "CededPercent": 0.25},
+        {"ReinsNumber": 2, "ReinsType": "AXL", "AggAttachment": 100, "AggLimit": 50},
+    ]
+    asked: dict[str, Any] = {"loss_sets": [{"id": "two"}], "report": "contributions", "of": "net"}
+    asked |= {"group_by": ["G"], "return_periods": [10], "programme": {"layers": layers}}
+    assert desk.ask(**asked).status_code == 200
+    refused = desk.ask(**asked, leave_one_out=True).json()
+    desk.send("DELETE", path.partition("?")[0])
+    assert "of all but the group B, the layers of priority" in refused["detail"]
