@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from app.errors import NotAcceptableError
+from app.losses.options import no_picture
 from app.losses.pictures.drawing import PictureCollector
 from app.losses.pictures.options import PictureOptions, can_draw
 from app.losses.tables import table_encoder
@@ -97,11 +98,11 @@ def draw(tables: Sequence[Table], options: PictureOptions) -> bytes:
         CoreError: they cannot be drawn.
     """
     curves = next((table for table in tables if table.report.name == "ept"), None)
-    if curves is None or not can_draw():
-        raise NotAcceptableError(
-            "there is no picture of this answer",
-            hint="Pictures are of the report curves, by a server with the extra plot",
-        )
+    if not can_draw():
+        raise no_picture("ept")
+    if curves is None:
+        fault = "there is no picture of this answer"
+        raise NotAcceptableError(fault, hint="Pictures are of the report curves")
     collector = PictureCollector(
         "ept", replace(options, labels=options.labels or _labels(curves.info))
     )
