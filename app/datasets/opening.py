@@ -122,7 +122,10 @@ ARRAY_FORMATS = (HDF5, ZARR)
 _ITEMS = {"parquet": b"PAR1", "arrow": b"ARROW1"}
 """What files of items begin with, whose format has to be named."""
 _TEXTS = {"csv", "tsv", "txt"}
-_CONVERT = "Convert text: to parquet, or by numpy.loadtxt and numpy.save to npy"
+_CONVERT = (
+    "Convert text: to parquet, or by numpy.loadtxt and numpy.save to npy; or have each line as an"
+    ' item, by "format": "lines"'
+)
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 _HDF5_OFFSETS = (0, 512, 1024, 2048, 4096, 8192)
 """Offsets the magic can begin at: other data may precede an HDF5 file."""

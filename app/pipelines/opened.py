@@ -15,6 +15,7 @@ from typing import Any
 
 from app.datasets.opened import describe_schema
 from app.errors import InvalidOptionError
+from core.errors import OptionError
 from core.iterate.base import Stage, State
 from core.iterate.wrapped import Profile, timed
 from core.pipelines.pipeline import Pipeline, PipelineSpec, parse_pipeline
@@ -143,8 +144,7 @@ class OpenPipeline:
         """Check that a rank exists and receives rows.
 
         Raises:
-            InvalidOptionError: ``rank`` is not below ``world``.
-            OptionError: a batch has fewer rows than ranks.
+            InvalidOptionError: ``rank`` is not below ``world``, or a batch has fewer rows.
         """
         if rank >= world:
             fault, hint = "needs world: how many readers there are", "Add world="
@@ -152,7 +152,10 @@ class OpenPipeline:
                 fault = f"does not exist: a world of {world} has ranks 0 to {world - 1}"
                 hint = "Count readers from 0, or give the number of all as world="
             raise InvalidOptionError(f"rank {rank} {fault}", hint=hint, option="rank")
-        self.pipeline.check_ranks(rank, world)
+        try:
+            self.pipeline.check_ranks(rank, world)
+        except OptionError as e:
+            raise InvalidOptionError(e.message, hint=e.hint, option="world") from e
 
     def is_over(self, state: State) -> bool:
         """Whether it is known that no batch follows a state."""

@@ -70,7 +70,11 @@ class Padding:
                 raise refuse(f"field {name!r} {known}", f"{hint}.", "fields")
             if name + LENGTHS in by_name:
                 raise refuse(f"there is a field {name + LENGTHS!r} already", option="fields")
-            _filler(by_name[name].dtype, self.value)
+            try:
+                _filler(by_name[name].dtype, self.value)
+            except CastingError as e:
+                hint = "Give a value that it holds"
+                raise CastingError(f"field {name!r}: {e.message}", field="value", hint=hint) from e
         return chosen
 
     def padded(self, schema: Schema) -> Schema:

@@ -218,7 +218,7 @@ class Window(Indexed):
         partial: ``drop`` or ``keep`` windows that reach past the end.
 
     Raises:
-        PipelineError: an option is invalid, a window is wider than the inner stage, or a
+        PipelineError: an option is invalid, a whole window is wider than the inner stage, or a
             field is ragged.
     """
 
@@ -229,11 +229,12 @@ class Window(Indexed):
         self._stride = whole("stride", stride, 1, MAX_ITEMS)
         self._keep = one_of("partial", partial, ("drop", "keep")) == "keep"
         n = inner.length
-        if n is not None and width > n:
-            hint = "A window is at most as wide as the stage it moves over."
+        if n is not None and width > n and not self._keep:
+            hint = "Make it at most as wide as the stage it moves over, or keep partial windows."
             raise refuse(f"a window of {width} items over {n} items", hint, "width")
-        if any(field.ragged for field in inner.schema):
-            raise refuse("windows of ragged items", option="width")
+        if ragged := [field.name for field in inner.schema if field.ragged]:
+            hint = "Choose other fields before it: there are no windows of items of any length."
+            raise refuse(f"{', '.join(ragged)} is ragged", hint, "width")
         self.inner = inner
         fields = inner.schema
         if self._keep:

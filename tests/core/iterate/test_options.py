@@ -57,7 +57,6 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
     ("fn", lambda: named_map(TEN, "import os")),
     ("pred", lambda: named_filter(TEN, "maybe")),
     ("width", lambda: Window(TEN, width=11)),
-    ("width", lambda: Window(TEN, width=11, partial="keep")),
     ("width", lambda: Window(Counter(0), width=1)),
     ("width", lambda: Window(TEN, width=0)),
     ("width", lambda: Window(WORDS, width=1)),

@@ -50,6 +50,8 @@ def test_windows() -> None:
     assert kept.schema[0].ragged
     assert first(Window(TEN, width=1, stride=9), 9) == [[0], [9]]
     assert first(Window(Counter(), width=2, partial="keep"), 2) == [[0, 1], [1, 2]]
+    wide = Window(Counter(3), width=9, stride=2, partial="keep")
+    assert (wide.length, first(wide, 2)) == (2, [[0, 1, 2], [2]])
     assert at(Window(TEN, width=2, stride=4), 2, 0) == [[8, 9], [0, 1]]
     two = Window(Window(TEN, width=2), width=2)
     assert first(two, 1) == [[[0, 1], [1, 2]]]

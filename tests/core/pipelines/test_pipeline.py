@@ -395,7 +395,7 @@ EMPTY = {**SOURCE, "range": [3, 3]}
         ([SOURCE, BATCH, {"op": "pad", "fields": ["x"]}], 2, "fields"),
         ([SOURCE, BATCH, {"op": "pad", "length": 4, "multiple": 2}], 2, "multiple"),
         ([SOURCE, BATCH, {"op": "pad", "truncate": True}], 2, "truncate"),
-        ([SOURCE, BATCH, {"op": "pad", "value": 0.5}], 2, None),
+        ([SOURCE, BATCH, {"op": "pad", "value": 0.5}], 2, "value"),
         ([SOURCE, BATCH, {"op": "pad", "value": float("inf")}], 2, "value"),
         ([SOURCE, {"op": "pad"}, BATCH], 1, None),
         ([SOURCE, BATCH, {"op": "epoch", "size": 0}], 2, "size"),
@@ -674,6 +674,15 @@ def test_a_limit_of_items_is_for_each_epoch() -> None:
         limited = make(SOURCE, *more, {"op": "limit", "count": 5}, {"op": "repeat", "times": 2},
                        BATCH)  # fmt: skip
         assert [xs(step) for step in steps(limited)] == [[0, 1, 2, 3], [4]] * 2
+    # One epoch, of items without random access, is no other case.
+    once: Stages = [
+        SOURCE,
+        FILTER,
+        {"op": "limit", "count": 5},
+        {"op": "repeat", "times": 1},
+        BATCH,
+    ]
+    assert [xs(step) for step in steps(built(once))] == [[0, 1, 2, 3], [4]]
 
 
 def test_fixed_epochs_do_not_disturb_the_batches() -> None:
