@@ -131,8 +131,8 @@ class Recoveries:
                 means = np.nan_to_num(first[:, averages.SUM])
                 squares = self._moments(k, means)[:, averages.SQUARES] / divisors
             absent = 1 - first[:, averages.WEIGHT]
-            with np.errstate(over="ignore"):
-                squares += np.where(absent > _ROUNDING, absent, 0) * means**2
+            with np.errstate(over="ignore", invalid="ignore"):
+                squares += np.where(absent > _ROUNDING, absent * means**2, 0)
             for i in np.flatnonzero(present).tolist():
                 years = periods * int(samples[i])
                 rows.append(_result(layer, first[i], squares[i], years, mean=i == 1))

@@ -132,7 +132,9 @@ class Ranked:
             rest = (wanted - before) / (self._reach[tied - 1] - before)
             _put(coefficients[1], self._order[above:tied], rest * mass[above:tied] / wanted)
             band, without = self._near(place)
-            total = float((mass[band] * values[band]).sum())
+            with np.errstate(over="ignore"):
+                total = float((mass[band] * values[band]).sum())
+            check_finite(np.array([total]))
             _put(coefficients[0], self._order[band], mass[band] * (level / total))
         else:
             tied, band, without = above, slice(0), self._without

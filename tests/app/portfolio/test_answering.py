@@ -897,6 +897,9 @@ def test_key_periods_are_found_however_many_are_declared(desk: Desk) -> None:
     assert (0, 7, 10.0) in keys
 
 
+QUOTA = {"layers": [{"ReinsNumber": 1, "ReinsType": "QS", "CededPercent": 0.5}]}
+
+
 @pytest.mark.parametrize(
     ("loss", "report", "of", "detail"),
     [
@@ -917,8 +920,7 @@ def test_amounts_beyond_float64_are_never_zero_nor_left_out(
     if report == "contributions":
         asked["return_periods"] = [5]
     if report != "contributions" or of is not None:
-        layer = {"ReinsNumber": 1, "ReinsType": "QS", "CededPercent": 0.5}
-        asked["programme"] = {"layers": [layer]}
+        asked["programme"] = QUOTA
     refused = desk.ask(**asked).json()
     desk.send("DELETE", path.partition("?")[0])
     assert refused["detail"].startswith(detail)
@@ -938,3 +940,22 @@ def test_a_programme_that_does_not_fit_without_a_group_names_that(desk: Desk) ->
     refused = desk.ask(**asked, leave_one_out=True).json()
     desk.send("DELETE", path.partition("?")[0])
     assert "of all but the group B, the layers of priority" in refused["detail"]
+
+
+@pytest.mark.parametrize(
+    ("loss", "periods", "asked", "detail"),
+    [
+        # Of cells that are tied the sum is needed, too.
+        (1e308, 10, {"report": "contributions", "return_periods": [5]}, "a sum of losses is"),
+        (1e200, 2, {"report": "layers", "programme": QUOTA}, "SDLoss of Layer 1"),
+    ],
+)
+def test_nor_are_sums_over_periods(
+    desk: Desk, loss: float, periods: int, asked: dict[str, Any], detail: str
+) -> None:
+    path = f"/v1/portfolios/loss-sets/huge?form=ylt&no_of_periods={periods}"
+    second = loss if periods > 2 else 3 * loss
+    desk.send("PUT", path, content=f"Period,EventId,Loss\n1,1,{loss}\n2,2,{second}\n".encode())
+    refused = desk.ask(loss_sets=[{"id": "huge"}], **asked).json()
+    desk.send("DELETE", path.partition("?")[0])
+    assert refused["detail"].startswith(detail)
