@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LINES, FILES = 84_582, 646
+LINES, FILES = 84_584, 646
 """The ceiling."""
 LONGEST = 450
 """Lines of a file, of any kind."""

@@ -73,7 +73,7 @@ class Padding:
             try:
                 _filler(by_name[name].dtype, self.value)
             except CastingError as e:
-                hint = "Give a value that it holds"
+                hint = "Give a value that this type holds."
                 raise CastingError(f"field {name!r}: {e.message}", field="value", hint=hint) from e
         return chosen
 

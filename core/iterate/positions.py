@@ -233,7 +233,7 @@ class Window(Indexed):
             hint = "Make it at most as wide as the stage it moves over, or keep partial windows."
             raise refuse(f"a window of {width} items over {n} items", hint, "width")
         if ragged := [field.name for field in inner.schema if field.ragged]:
-            hint = "Choose other fields before it: there are no windows of items of any length."
+            hint = "Choose other fields before it: windows are of items of one length."
             raise refuse(f"{', '.join(ragged)} is ragged", hint, "width")
         self.inner = inner
         fields = inner.schema

@@ -49,8 +49,8 @@ class Run:
         write_owner_files(root)
         write_hostile_files(root)
         owner_key, abuser_key = (new_secret(), new_secret()) if keys else (None, None)
-        settings: dict[str, object] = {"dataset_roots": root, "decoder_idle_seconds": 5}
-        settings["lanes"] = lanes
+        settings: dict[str, object] = {"dataset_roots": root, "lanes": lanes}
+        settings["decoder_idle_seconds"] = 5
         if owner_key is not None and abuser_key is not None:
             digests = f"owner:{digest_key(owner_key)},abuser:{digest_key(abuser_key)}"
             settings["api_keys"] = digests
@@ -171,9 +171,8 @@ class Run:
 
 def documented_bound(settings: Settings, workers: int) -> int:
     """Return the memory that the service takes at most, as ``deploy/README.md`` says, in bytes."""
-    decoder = 200 * MIB + settings.decoder_memory
-    worker = 300 * MIB + settings.decoders * decoder
-    return 55 * MIB + settings.memory_limit + workers * worker
+    decoders = settings.decoders * (200 * MIB + settings.decoder_memory)
+    return 55 * MIB + settings.memory_limit + workers * 300 * MIB + decoders
 
 
 def _resident(pid: int) -> int:

@@ -250,7 +250,7 @@ class Process:
             record,
             Policy(),
             takes_items=None,
-            terms=Terms(record.length, request.last, MOST),
+            terms=Terms(record.length, request.last, MOST, ""),
             tell=lambda _enough: None,
         )
         failure: Exception | None = None

@@ -94,7 +94,7 @@ class Terms:
     """Whether the stream is to end with this append, wherever that is."""
     most: int
     """Maximum length of the stream."""
-    setting: str = "THALWEG_MAX_UPLOAD"
+    setting: str
     """The setting that says so."""
 
     @property

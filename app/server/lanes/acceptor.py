@@ -230,7 +230,9 @@ def run_acceptor(
                     acceptor.processes.add(lane, int(index), message.sock)
 
     acceptor.watch(control, on_control)
-    while not signals or time.monotonic() < min(signals.values()) + drain_delay:
+    while CUT not in signals and (
+        not signals or time.monotonic() < min(signals.values()) + drain_delay
+    ):
         beat()
         acceptor.turn()
     acceptor.stop_accepting()

@@ -82,7 +82,7 @@ class Course:
             streams.swap(seen, taken),
             Policy(),
             takes_items=None,
-            terms=Terms(length, False, 1 << 40),
+            terms=Terms(length, False, 1 << 40, ""),
             tell=tell or self.rings.append,
         )
 

@@ -248,7 +248,7 @@ def test_requests_are_finished_after_the_first_signal_and_cut_after_the_second(
             assert service.get("/front")["lane"] == "front"
             assert service.process.wait(20) == 0
         assert answers[0]["lane"] == "long"
-    with small(tmp_path, drain=60.0) as service:
+    with small(tmp_path, drain=60.0, delay=60.0) as service:
         service.wait()
         with _asking(service, "/long/sleep?60") as answers:
             begin = time.monotonic()
